@@ -114,7 +114,7 @@ fn ruled() -> Vec<String> {
         op.trim().trim_start_matches("Op::").chars().take_while(|letter| letter.is_alphanumeric()).collect()
     };
     // Sinusoidal embeddings depend on positions alone: they have no gradient.
-    ops.map(word).filter(|op| op != "EmbedSine").collect()
+    ops.map(word).filter(|op| op != "SinusoidalPositions").collect()
 }
 
 #[test]

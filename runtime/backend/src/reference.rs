@@ -23,7 +23,7 @@ use super::{
 use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, Result};
 use siskin_graph::{
-    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, WeightId,
+    Attention, AttentionMask, Graph, LinearAttention, Node, NormKind, Op, Projection, Routing, WeightId, op,
 };
 use siskin_kernels::ops::attention::CacheType;
 
@@ -177,13 +177,13 @@ impl ReferencePass<'_> {
             (0..rows).map(row).collect()
         };
         match &node.op {
-            Op::Embed { table } => {
+            Op::Embed(op::Embed { table }) => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].token as usize, out))
             }
-            Op::EmbedSegment { table } => {
+            Op::EmbedSegment(op::EmbedSegment { table }) => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].segment as usize, out))
             }
-            Op::EmbedSine { rope, offset } => {
+            Op::SinusoidalPositions(op::SinusoidalPositions { rope, offset }) => {
                 let rope = &self.graph.ropes[*rope];
                 each(&|row, out| {
                     let position = (self.batch.rows[row].position + offset) as u32;
@@ -191,13 +191,13 @@ impl ReferencePass<'_> {
                     out.rotate_left(columns / 2);
                 })
             }
-            Op::ExternalInput => {
+            Op::ExternalInput(_) => {
                 each(&|row, out| out.copy_from_slice(&self.batch.carried[row * columns..][..columns]))
             }
-            Op::Features => {
+            Op::InputFeatures(_) => {
                 each(&|row, out| out.copy_from_slice(&self.batch.features[row * columns..][..columns]))
             }
-            Op::Im2col { offsets, stride } => {
+            Op::Im2col(op::Im2col { offsets, stride }) => {
                 let kind = |value: usize| self.graph.values[value].rows;
                 let (from, to) = (kind(node.inputs[0]), kind(node.output));
                 each(&|row, out| {
@@ -208,10 +208,10 @@ impl ReferencePass<'_> {
                     }
                 })
             }
-            Op::EmbedPosition { table, offset } => {
+            Op::EmbedPosition(op::EmbedPosition { table, offset }) => {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].position + offset, out))
             }
-            Op::Norm { kind, weight, bias, epsilon, .. } => {
+            Op::Norm(op::Norm { kind, weight, bias, epsilon, .. }) => {
                 let arguments = norm::NormArguments {
                     centered: *kind == NormKind::Layer,
                     weight: self.weights.vector(Some(*weight)),
@@ -220,7 +220,7 @@ impl ReferencePass<'_> {
                 };
                 each(&|row, out| norm::reference(&arguments, &input(0)[row], out))
             }
-            Op::Linear { parts } => each(&|row, out| {
+            Op::Linear(op::Linear { parts }) => each(&|row, out| {
                 let mut start = 0;
                 for &(weight, bias) in parts {
                     let end = start + self.graph.weights[weight].rows;
@@ -228,8 +228,10 @@ impl ReferencePass<'_> {
                     start = end;
                 }
             }),
-            Op::Route(routing) => each(&|row, out| experts::route(routing, &input(0)[row], out)),
-            Op::Dispatch(routing) => {
+            Op::Route(op::Route { routing }) => {
+                each(&|row, out| experts::route(routing, &input(0)[row], out))
+            }
+            Op::Dispatch(op::Dispatch { routing }) => {
                 let words = self.arrangement(routing, input(1));
                 let slots = Slots::new(routing, &words);
                 each(&|slot, out| {
@@ -238,7 +240,7 @@ impl ReferencePass<'_> {
                     }
                 })
             }
-            Op::ExpertLinear { routing, weights, biases } => {
+            Op::ExpertLinear(op::ExpertLinear { routing, weights, biases }) => {
                 let words = self.arrangement(routing, input(1));
                 let slots = Slots::new(routing, &words);
                 each(&|slot, out| {
@@ -248,15 +250,15 @@ impl ReferencePass<'_> {
                     }
                 })
             }
-            Op::Combine(routing) => {
+            Op::Combine(op::Combine { routing }) => {
                 let words = self.arrangement(routing, input(1));
                 let slots = Slots::new(routing, &words);
                 each(&|row, out| slots.combine(row, &input(1)[row], |slot| &input(0)[slot], out))
             }
-            Op::SliceColumns { start } => {
+            Op::SliceColumns(op::SliceColumns { start, .. }) => {
                 each(&|row, out| out.copy_from_slice(&input(0)[row][*start..][..columns]))
             }
-            Op::Rope { rope, head_size } => {
+            Op::Rope(op::Rope { rope, head_size }) => {
                 let table = &self.graph.ropes[*rope];
                 each(&|row, out| {
                     let mut turns = vec![0.0; 2 * table.frequencies.len()];
@@ -279,34 +281,38 @@ impl ReferencePass<'_> {
                     }
                 })
             }
-            Op::StoreCrossKv(attention) => {
+            Op::StoreCrossKv(op::StoreCrossKv { attention }) => {
                 self.append(attention, input(0), input(1));
                 Table::new()
             }
-            Op::Activate(kind) => each(&|row, out| self.scalar.activate()(*kind, &input(0)[row], out)),
-            Op::Gate(kind) => {
+            Op::Activate(op::Activate { function: kind }) => {
+                each(&|row, out| self.scalar.activate()(*kind, &input(0)[row], out))
+            }
+            Op::Gate(op::Gate { function: kind }) => {
                 each(&|row, out| self.scalar.gate()(*kind, &input(0)[row], &input(1)[row], out))
             }
-            Op::GateLimited(limits) => {
+            Op::ClampedGate(op::ClampedGate { limits }) => {
                 each(&|row, out| self.scalar.limited_gate()(*limits, &input(0)[row], &input(1)[row], out))
             }
-            Op::RepeatColumns(times) => each(&|row, out| state::repeat(*times, &input(0)[row], out)),
-            Op::L2Normalize { group, epsilon, factor } => {
+            Op::RepeatColumns(op::RepeatColumns { times }) => {
+                each(&|row, out| state::repeat(*times, &input(0)[row], out))
+            }
+            Op::L2Normalize(op::L2Normalize { group, epsilon, factor }) => {
                 each(&|row, out| state::unit(*group, *epsilon, *factor, &input(0)[row], out))
             }
-            Op::DecayGate { log, bias } => {
+            Op::DecayGate(op::DecayGate { log, bias }) => {
                 let (log, bias) = (self.weights.vector(Some(*log)), self.weights.vector(Some(*bias)));
                 each(&|row, out| state::decay(log, bias, &input(0)[row], out))
             }
-            Op::CausalConv1d { state, taps, weight } => {
+            Op::CausalConv1d(op::CausalConv1d { state, taps, weight }) => {
                 self.convolve(*state, *taps, self.weights.vector(Some(*weight)), input(0))
             }
             Op::LinearAttention(recurrence) => {
                 let inputs: Vec<&Table> = node.inputs.iter().map(|&input| &values[input]).collect();
                 self.recur(recurrence, &inputs, columns)
             }
-            Op::Add => each(&|row, out| self.scalar.add()(&input(0)[row], &input(1)[row], out)),
-            Op::Affine { weight, bias } => {
+            Op::Add(_) => each(&|row, out| self.scalar.add()(&input(0)[row], &input(1)[row], out)),
+            Op::Affine(op::Affine { weight, bias }) => {
                 let (weight, bias) = (self.weights.vector(Some(*weight)), self.weights.vector(Some(*bias)));
                 each(&|row, out| {
                     for (((out, x), weight), bias) in out.iter_mut().zip(&input(0)[row]).zip(weight).zip(bias)
@@ -315,16 +321,16 @@ impl ReferencePass<'_> {
                     }
                 })
             }
-            Op::Scale(factor) => {
+            Op::Scale(op::Scale { factor }) => {
                 each(&|row, out| self.scalar.map()(ElementwiseFunction::Scale(*factor), &input(0)[row], out))
             }
-            Op::Softcap(cap) => {
+            Op::Softcap(op::Softcap { cap }) => {
                 each(&|row, out| self.scalar.map()(ElementwiseFunction::Softcap(*cap), &input(0)[row], out))
             }
-            Op::Clamp(limit) => {
+            Op::Clamp(op::Clamp { limit }) => {
                 each(&|row, out| self.scalar.map()(ElementwiseFunction::Clamp(*limit), &input(0)[row], out))
             }
-            Op::SelectOutputs => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
+            Op::SelectOutputs(_) => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
         }
     }
 
@@ -394,7 +400,7 @@ impl ReferencePass<'_> {
         out
     }
 
-    fn recur(&self, recurrence: &Recurrence, inputs: &[&Table], columns: usize) -> Table {
+    fn recur(&self, recurrence: &LinearAttention, inputs: &[&Table], columns: usize) -> Table {
         let size = recurrence.value_size;
         let mut table = vec![vec![0.0; columns]; self.batch.rows.len()];
         let mut scratch = vec![0.0; state::scratch_size(recurrence)];

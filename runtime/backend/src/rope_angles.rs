@@ -1,10 +1,10 @@
 //! RoPE tables.
 
-use siskin_graph::{Rope, RopeScalingRule};
+use siskin_graph::{RopeScalingRule, RopeTable};
 use siskin_kernels::ops::rope;
 
 /// Writes all cosines, then all sines for `position` in a sequence of current or expected length `length`.
-pub fn angles(table: &Rope, position: usize, length: usize, out: &mut [f32]) {
+pub fn angles(table: &RopeTable, position: usize, length: usize, out: &mut [f32]) {
     let position = position as u32;
     let long = table.stretch.as_ref().filter(|stretch| length > stretch.length);
     match long.map(|stretch| (&stretch.growth, stretch.length)) {

@@ -1,8 +1,8 @@
 //! Graphs: nodes in topological order.
 
-use crate::ir::{Attention, AttentionMask, RowKind, ValueId, ValueShape, Weight};
-use crate::op::Op;
-use crate::rope::{Rope, RopeScalingRule};
+use crate::ir::{RowKind, ValueId, ValueShape, Weight};
+use crate::op::{Attention, AttentionMask, CausalConv1d, Im2col, Op, Operands};
+use crate::rope::{RopeScalingRule, RopeTable};
 use crate::window::Window;
 
 /// An operation with its inputs and its output.
@@ -26,7 +26,7 @@ pub struct Graph {
     /// The tensors needed from the file.
     pub weights: Vec<Weight>,
     /// The RoPE tables in use.
-    pub ropes: Vec<Rope>,
+    pub ropes: Vec<RopeTable>,
     /// The output value.
     pub output: ValueId,
     /// The meaning of the output rows.
@@ -67,6 +67,18 @@ pub enum OutputHead {
 }
 
 impl Graph {
+    /// Appends a node; returns its output, which has the shape that the operation gives it.
+    pub fn push(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        let op = op.into();
+        let shapes: Vec<ValueShape> = inputs.iter().map(|&input| self.values[input]).collect();
+        let operands = Operands { inputs: &shapes, weights: &self.weights, ropes: &self.ropes };
+        let shape = op.operation().output(&operands);
+        self.values.push(shape);
+        let output = self.values.len() - 1;
+        self.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        output
+    }
+
     /// Returns the attention of every layer with a KV cache, in order of layer.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
         self.nodes.iter().filter_map(|node| match &node.op {
@@ -78,10 +90,10 @@ impl Graph {
     /// Returns the recurrent states of a sequence, each with its size in words.
     pub fn states(&self) -> impl Iterator<Item = (usize, usize)> {
         self.nodes.iter().filter_map(|node| match &node.op {
-            Op::LinearAttention(recurrence) => {
-                Some((recurrence.state, recurrence.heads.saturating_mul(recurrence.head_words())))
+            Op::LinearAttention(attention) => {
+                Some((attention.state, attention.heads.saturating_mul(attention.head_words())))
             }
-            Op::CausalConv1d { state, taps, .. } => {
+            Op::CausalConv1d(CausalConv1d { state, taps, .. }) => {
                 Some((*state, taps.saturating_sub(1) * self.values[node.output].columns))
             }
             _ => None,
@@ -116,7 +128,7 @@ impl Graph {
     pub fn has_convolution(&self) -> bool {
         let beside = |node: &Node| {
             let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Batch;
-            matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
+            matches!(node.op, Op::Im2col(_)) && node.inputs.iter().all(of_tokens)
         };
         self.nodes.iter().any(beside)
     }
@@ -124,11 +136,11 @@ impl Graph {
     /// Returns how many input frames a row of the batch is computed from; 0 if rows are tokens.
     pub fn frames_per_row(&self) -> usize {
         let strides = self.nodes.iter().map(|node| match &node.op {
-            Op::Features => 1,
-            Op::Im2col { stride, .. } => *stride,
+            Op::InputFeatures(_) => 1,
+            Op::Im2col(Im2col { stride, .. }) => *stride,
             _ => 0,
         });
-        let has_features = self.nodes.iter().any(|node| node.op == Op::Features);
+        let has_features = self.nodes.iter().any(|node| matches!(node.op, Op::InputFeatures(_)));
         if has_features { strides.max().unwrap_or(0) } else { 0 }
     }
 

@@ -1,7 +1,7 @@
 //! Transformers as graphs, independent of how they are executed.
 //!
 //! A [`Graph`] is a list of [`Node`]s in topological order. Each applies an [`Op`] to values, matrices with one row per
-//! token of the batch (or per output row, after [`Op::SelectOutputs`]) and a fixed number of f32 columns. Weights are
+//! token of the batch (or per output row, after [`Op::SelectOutputs(_)`]) and a fixed number of f32 columns. Weights are
 //! named, not present: kernels, buffers and devices do not appear here, so that backends, the trainer and the exporters
 //! all work on the same graph.
 //!
@@ -31,20 +31,22 @@ mod attention_mask;
 mod builder;
 mod graph;
 mod ir;
-mod op;
+pub mod op;
 pub mod pass;
 mod pooling;
 mod rope;
-mod used;
 mod window;
 
 pub use attention_mask::{QueryPosition, RUNS};
 pub use builder::Builder;
 pub use graph::{Exit, Graph, Node, OutputHead};
 pub use ir::*;
-pub use op::Op;
+pub use op::{
+    Attention, AttentionMask, Bias, LinearAttention, NormKind, Op, Projection, Routing, STATE_PANEL,
+    StateUpdate,
+};
 pub use pooling::Pooling;
-pub use rope::{Rope, RopeScaling, RopeScalingRule};
+pub use rope::{RopeScaling, RopeScalingRule, RopeTable};
 pub use window::Window;
 
 pub use siskin_kernels::functions::{ActivationFunction, GateLimits};

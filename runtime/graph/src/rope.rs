@@ -2,7 +2,7 @@
 
 /// Rotary position embedding (RoPE).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
+pub struct RopeTable {
     /// One angular frequency per rotated pair: pair i is columns i and i + pairs of each head.
     pub frequencies: Vec<f32>,
     /// Factor on sine and cosine.

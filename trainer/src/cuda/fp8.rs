@@ -8,7 +8,7 @@ use siskin_device::{
     CommandList, Device, DevicePtr, Fp8Format, Fp8Operand, GridSize, KernelArgument, Precision, aligned,
 };
 use siskin_format::Result;
-use siskin_graph::{Node, Op, WeightId};
+use siskin_graph::{Node, Op, WeightId, op};
 
 use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::Program;
@@ -94,7 +94,7 @@ pub(super) struct Fp8Tensor {
 
 /// Returns the weight matrix of a node that can use fp8: those of feed-forward layers, and the last.
 fn matrix(program: &Program, number: usize) -> Option<WeightId> {
-    let Op::Linear { parts } = &program.graph.nodes[number].op else { return None };
+    let Op::Linear(op::Linear { parts }) = &program.graph.nodes[number].op else { return None };
     let [(weight, _)] = parts[..] else { return None };
     let of = &program.graph.weights[weight];
     let named = of.name.contains("ffn_") || number + 1 == program.graph.nodes.len();
@@ -128,7 +128,7 @@ impl Fp8Matmuls {
 
     /// Returns the scaling state of a matmul's tensors; `None` without fp8.
     pub(super) fn of(&self, node: &Node) -> Option<Fp8LinearScaling> {
-        let Op::Linear { parts } = &node.op else { return None };
+        let Op::Linear(op::Linear { parts }) = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
         let [input, weight, gradient] = std::array::from_fn(|index| {

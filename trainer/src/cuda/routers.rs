@@ -3,7 +3,7 @@
 
 use siskin_device::{Device, DevicePtr, GridSize, KernelArgument, MatrixShape};
 use siskin_format::Result;
-use siskin_graph::{Op, Routing};
+use siskin_graph::{Op, Routing, op};
 
 use crate::batch::TrainingBatch;
 use crate::cuda::command_builder::{CommandBuilder, int};
@@ -49,7 +49,7 @@ pub(super) struct RouterGradient {
 /// Returns the routing of a node, and its side.
 fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
     match program.graph.nodes[node].op {
-        Op::Route(routing) => Some((routing, program.sides[program.graph.nodes[node].output])),
+        Op::Route(op::Route { routing }) => Some((routing, program.sides[program.graph.nodes[node].output])),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Sums of values, and per-column affine transforms.
 
-use siskin_graph::Op;
+use siskin_graph::{Op, op};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -37,7 +37,7 @@ pub(super) struct Affine;
 
 impl<T: Real> GradientRule<T> for Affine {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Affine { weight, bias } = call.node.op else { return };
+        let Op::Affine(op::Affine { weight, bias }) = call.node.op else { return };
         let (weight, bias, columns) = (call.weight(weight), call.weight(bias), call.columns());
         table::each(out, columns, |row, out| {
             let x = table::row(inputs[0], columns, row);
@@ -47,7 +47,7 @@ impl<T: Real> GradientRule<T> for Affine {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Affine { weight, bias } = call.node.op else { return };
+        let Op::Affine(op::Affine { weight, bias }) = call.node.op else { return };
         let columns = call.columns();
         let gradient = |row| table::row(back.gradient, columns, row);
         if let Some(to) = &mut back.input_gradients[0] {

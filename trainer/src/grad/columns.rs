@@ -1,6 +1,6 @@
 //! Slicing columns, gathering rows, and repeating columns.
 
-use siskin_graph::Op;
+use siskin_graph::{Op, op};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -14,7 +14,7 @@ impl<T: Real> GradientRule<T> for SliceColumns {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::SliceColumns { start } = call.node.op else { return };
+        let Op::SliceColumns(op::SliceColumns { start, .. }) = call.node.op else { return };
         let (wide, columns) = (call.input(0).columns, call.columns());
         table::each(out, columns, |row, out| {
             out.copy_from_slice(&table::row(inputs[0], wide, row)[start..start + columns]);
@@ -22,7 +22,7 @@ impl<T: Real> GradientRule<T> for SliceColumns {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::SliceColumns { start } = call.node.op else { return };
+        let Op::SliceColumns(op::SliceColumns { start, .. }) = call.node.op else { return };
         let (wide, columns) = (call.input(0).columns, call.columns());
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, wide, |row, to| {
@@ -42,7 +42,7 @@ impl<T: Real> GradientRule<T> for RepeatColumns {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::RepeatColumns(times) = call.node.op else { return };
+        let Op::RepeatColumns(op::RepeatColumns { times }) = call.node.op else { return };
         let input_columns = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             let x = table::row(inputs[0], input_columns, row);
@@ -51,7 +51,7 @@ impl<T: Real> GradientRule<T> for RepeatColumns {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::RepeatColumns(times) = call.node.op else { return };
+        let Op::RepeatColumns(op::RepeatColumns { times }) = call.node.op else { return };
         let columns = call.columns();
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, call.input(0).columns, |row, to| {

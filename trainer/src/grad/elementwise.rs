@@ -1,6 +1,6 @@
 //! Elementwise functions.
 
-use siskin_graph::{ActivationFunction, Op};
+use siskin_graph::{ActivationFunction, Op, op};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -147,16 +147,16 @@ macro_rules! maps {
 
 maps! {
     /// An activation function.
-    Activate, Op::Activate(kind) => |call, pass| {
+    Activate, Op::Activate(op::Activate { function: kind }) => |call, pass| {
         with_activation!(kind, |function| pass.unary(call, function))
     };
     /// Multiplies by a constant.
-    Scale, Op::Scale(factor) => |call, pass| {
+    Scale, Op::Scale(op::Scale { factor }) => |call, pass| {
         let factor = T::of(f64::from(factor));
         pass.unary(call, |x| (x * factor, factor))
     };
     /// `cap · tanh(x / cap)`.
-    Softcap, Op::Softcap(cap) => |call, pass| {
+    Softcap, Op::Softcap(op::Softcap { cap }) => |call, pass| {
         let cap = T::of(f64::from(cap));
         pass.unary(call, |x| {
             let t = (x / cap).tanh();
@@ -164,19 +164,19 @@ maps! {
         })
     };
     /// Clamps to ± the constant.
-    Clamp, Op::Clamp(limit) => |call, pass| {
+    Clamp, Op::Clamp(op::Clamp { limit }) => |call, pass| {
         let limit = T::of(f64::from(limit));
         pass.unary(call, |x| clamp(x, -limit, limit))
     };
     /// `activation(gate) · up`.
-    Gate, Op::Gate(kind) => |call, pass| {
+    Gate, Op::Gate(op::Gate { function: kind }) => |call, pass| {
         with_activation!(kind, |function| pass.binary(call, |gate, up| {
             let (value, derivative) = function(gate);
             (value * up, [derivative * up, value])
         }))
     };
     /// `g · sigmoid(slope · g) · (u + 1)` of the clamped inputs.
-    GateLimited, Op::GateLimited(limits) => |call, pass| {
+    GateLimited, Op::ClampedGate(op::ClampedGate { limits }) => |call, pass| {
         let (limit, slope) = (T::of(f64::from(limits.limit)), T::of(f64::from(limits.slope)));
         pass.binary(call, |gate, up| {
             let (g, gate_passes) = if gate > limit { (limit, T::ZERO) } else { (gate, T::ONE) };

@@ -1,6 +1,6 @@
 //! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
-use siskin_graph::Op;
+use siskin_graph::{Op, op};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::batch::BatchRow;
@@ -13,14 +13,14 @@ pub(super) struct Embed;
 fn place<T: Real>(call: &RuleCall<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
     let rows = &call.sequences().rows;
     let op = &call.node.op;
-    let number: fn(&BatchRow) -> usize = if let Op::EmbedSegment { .. } = op {
+    let number: fn(&BatchRow) -> usize = if let Op::EmbedSegment(_) = op {
         |row| row.segment as usize
-    } else if let Op::EmbedPosition { .. } = op {
+    } else if let Op::EmbedPosition(_) = op {
         |row| row.position
     } else {
         |row| row.token as usize
     };
-    let offset = if let Op::EmbedPosition { offset, .. } = op { *offset } else { 0 };
+    let offset = if let Op::EmbedPosition(op::EmbedPosition { offset, .. }) = op { *offset } else { 0 };
     let table = *op.weights().first()?;
     Some((table, move |row: usize| number(&rows[row]) + offset))
 }
@@ -57,7 +57,7 @@ impl<T: Real> GradientRule<T> for Sine {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::EmbedSine { rope, offset } = call.node.op else { return };
+        let Op::SinusoidalPositions(op::SinusoidalPositions { rope, offset }) = call.node.op else { return };
         let (table, columns) = (&call.program.graph.ropes[rope], call.columns());
         let mut turns = vec![0.0; columns];
         for (row, out) in call.sequences().rows.iter().zip(out.chunks_mut(columns.max(1))) {

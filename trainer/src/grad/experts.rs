@@ -3,7 +3,7 @@
 //! The output of [`Route`] holds for each row the weights of the chosen experts, then their indices, which have no
 //! gradient.
 
-use siskin_graph::{Op, Routing};
+use siskin_graph::{Op, Routing, op};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
@@ -23,7 +23,7 @@ fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
 
 impl<T: Real> GradientRule<T> for Route {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Route(routing) = call.node.op else { return };
+        let Op::Route(op::Route { routing }) = call.node.op else { return };
         table::each(out, call.columns(), |row, out| {
             let scores = table::row(inputs[0], routing.experts, row);
             let probabilities = softmax(scores);
@@ -48,7 +48,7 @@ impl<T: Real> GradientRule<T> for Route {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Route(routing) = call.node.op else { return };
+        let Op::Route(op::Route { routing }) = call.node.op else { return };
         let columns = call.columns();
         let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, routing.experts, |row, to| {
@@ -126,7 +126,7 @@ pub(super) struct Dispatch;
 
 impl<T: Real> GradientRule<T> for Dispatch {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Dispatch(routing) = call.node.op else { return };
+        let Op::Dispatch(op::Dispatch { routing }) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |slot, out| match slots.owners.get(slot) {
             Some(index) => out.copy_from_slice(table::row(inputs[0], columns, index / routing.chosen)),
@@ -135,7 +135,7 @@ impl<T: Real> GradientRule<T> for Dispatch {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Dispatch(routing) = call.node.op else { return };
+        let Op::Dispatch(op::Dispatch { routing }) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, columns, |row, to| {
@@ -157,7 +157,7 @@ impl<T: Real> GradientRule<T> for ExpertLinear {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
+        let Op::ExpertLinear(op::ExpertLinear { routing, weights, biases }) = &call.node.op else { return };
         let (slots, depth, columns) =
             (Slots::new(call, routing, inputs[1]), call.input(0).columns, call.columns());
         out.fill(T::ZERO);
@@ -180,7 +180,7 @@ impl<T: Real> GradientRule<T> for ExpertLinear {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
+        let Op::ExpertLinear(op::ExpertLinear { routing, weights, biases }) = &call.node.op else { return };
         let (slots, depth, columns) =
             (Slots::new(call, routing, back.inputs[1]), call.input(0).columns, call.columns());
         for (expert, &weight) in weights.iter().enumerate() {
@@ -214,7 +214,7 @@ pub(super) struct Combine;
 
 impl<T: Real> GradientRule<T> for Combine {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Combine(routing) = call.node.op else { return };
+        let Op::Combine(op::Combine { routing }) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |row, out| {
             out.fill(T::ZERO);
@@ -228,7 +228,7 @@ impl<T: Real> GradientRule<T> for Combine {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Combine(routing) = call.node.op else { return };
+        let Op::Combine(op::Combine { routing }) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let wide = 2 * routing.chosen;
         let [given, routed] = back.input_gradients else { return };

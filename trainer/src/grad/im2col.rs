@@ -1,6 +1,6 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin_graph::{Op, RowKind};
+use siskin_graph::{Op, RowKind, op};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::batch::BatchSequences;
@@ -44,7 +44,7 @@ impl<T: Real> GradientRule<T> for Im2col {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let Op::Im2col(op::Im2col { offsets, stride }) = &call.node.op else { return };
         let input_columns = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             for (offset, out) in offsets.iter().zip(out.chunks_mut(input_columns)) {
@@ -57,7 +57,7 @@ impl<T: Real> GradientRule<T> for Im2col {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let Op::Im2col(op::Im2col { offsets, stride }) = &call.node.op else { return };
         let (input_columns, columns) = (call.input(0).columns, call.columns());
         let Some(to) = &mut back.input_gradients[0] else { return };
         for row in 0..call.rows {

@@ -1,6 +1,6 @@
 //! Linear layers.
 
-use siskin_graph::Op;
+use siskin_graph::{Op, op};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
@@ -15,7 +15,7 @@ impl<T: Real> GradientRule<T> for Linear {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Linear { parts } = &call.node.op else { return };
+        let Op::Linear(op::Linear { parts }) = &call.node.op else { return };
         let (depth, columns) = (call.input(0).columns, call.columns());
         let x = MatrixView::new(inputs[0], call.rows, depth, depth);
         let mut start = 0;
@@ -38,7 +38,7 @@ impl<T: Real> GradientRule<T> for Linear {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Linear { parts } = &call.node.op else { return };
+        let Op::Linear(op::Linear { parts }) = &call.node.op else { return };
         if call.rows == 0 {
             return;
         }

@@ -1,6 +1,6 @@
 //! Normalization of groups of columns.
 
-use siskin_graph::{NormKind, Op};
+use siskin_graph::{NormKind, Op, op};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -21,7 +21,7 @@ fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
 
 impl<T: Real> GradientRule<T> for NormRule {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+        let Op::Norm(op::Norm { kind, weight, bias, epsilon, group }) = call.node.op else { return };
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let (weight, bias) = (call.weight(weight), bias.map(|bias| call.weight(bias)));
         table::each(out, columns, |row, out| {
@@ -40,7 +40,7 @@ impl<T: Real> GradientRule<T> for NormRule {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+        let Op::Norm(op::Norm { kind, weight, bias, epsilon, group }) = call.node.op else { return };
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let factors = call.weight(weight);
         let (inputs, gradient) = (back.inputs, back.gradient);
@@ -98,7 +98,7 @@ pub(super) struct L2Normalize;
 
 impl<T: Real> GradientRule<T> for L2Normalize {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
+        let Op::L2Normalize(op::L2Normalize { group, epsilon, factor }) = call.node.op else { return };
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         table::each(out, columns, |row, out| {
@@ -112,7 +112,7 @@ impl<T: Real> GradientRule<T> for L2Normalize {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
+        let Op::L2Normalize(op::L2Normalize { group, epsilon, factor }) = call.node.op else { return };
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         let (inputs, gradient) = (back.inputs, back.gradient);

@@ -1,6 +1,6 @@
 //! Rotary position embedding.
 
-use siskin_graph::Op;
+use siskin_graph::{Op, op};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -42,7 +42,7 @@ impl<T: Real> GradientRule<T> for RopeRule {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Rope { rope, head_size } = call.node.op else { return };
+        let Op::Rope(op::Rope { rope, head_size }) = call.node.op else { return };
         let ((rotations, width), columns) = (rotations(call, rope), call.columns());
         table::each(out, columns, |row, out| {
             let x = table::row(inputs[0], columns, row);
@@ -51,7 +51,7 @@ impl<T: Real> GradientRule<T> for RopeRule {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Rope { rope, head_size } = call.node.op else { return };
+        let Op::Rope(op::Rope { rope, head_size }) = call.node.op else { return };
         let ((rotations, width), columns) = (rotations(call, rope), call.columns());
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, columns, |row, to| {

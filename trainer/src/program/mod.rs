@@ -16,7 +16,7 @@ use siskin_format::file::File;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
 use siskin_graph::pass::prune;
-use siskin_graph::{AttentionMask, Graph, Node, Op, RowKind, ValueId, Weight, WeightId};
+use siskin_graph::{AttentionMask, Graph, Node, Op, RowKind, ValueId, Weight, WeightId, op};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::grad::takes_packed;
@@ -121,13 +121,13 @@ impl Program {
         let alone = |op: &Op| {
             matches!(
                 op,
-                Op::Linear { .. }
-                    | Op::Norm { .. }
+                Op::Linear(_)
+                    | Op::Norm(_)
                     | Op::Activate(_)
                     | Op::Gate(_)
-                    | Op::SliceColumns { .. }
-                    | Op::Add
-                    | Op::Affine { .. }
+                    | Op::SliceColumns(_)
+                    | Op::Add(_)
+                    | Op::Affine(_)
                     | Op::Scale(_)
                     | Op::Softcap(_)
                     | Op::Clamp(_)
@@ -184,8 +184,9 @@ impl GraphJoin {
             op.each_weight(&mut |weight| *weight = weights[*weight]);
             let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
             match &mut op {
-                Op::Rope { rope, .. } | Op::EmbedSine { rope, .. } => *rope += ropes,
-                Op::StoreCrossKv(attention) => {
+                Op::Rope(op::Rope { rope, .. })
+                | Op::SinusoidalPositions(op::SinusoidalPositions { rope, .. }) => *rope += ropes,
+                Op::StoreCrossKv(op::StoreCrossKv { attention }) => {
                     self.cross_kv.insert(attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }

@@ -64,36 +64,36 @@ impl Recompute {
 fn cost(program: &Program, op: &Op) -> Option<usize> {
     match op {
         Op::Attention(_) | Op::LinearAttention(_) => None,
-        Op::Linear { .. } | Op::ExpertLinear { .. } => {
+        Op::Linear(_) | Op::ExpertLinear(_) => {
             op.weights().first().map(|&weight| program.graph.weights[weight].columns)
         }
-        Op::Embed { .. }
-        | Op::EmbedSegment { .. }
-        | Op::EmbedSine { .. }
-        | Op::EmbedPosition { .. }
-        | Op::Features
-        | Op::ExternalInput
-        | Op::Im2col { .. }
-        | Op::Norm { .. }
+        Op::Embed(_)
+        | Op::EmbedSegment(_)
+        | Op::SinusoidalPositions(_)
+        | Op::EmbedPosition(_)
+        | Op::InputFeatures(_)
+        | Op::ExternalInput(_)
+        | Op::Im2col(_)
+        | Op::Norm(_)
         | Op::Route(_)
         | Op::Dispatch(_)
         | Op::Combine(_)
-        | Op::SliceColumns { .. }
-        | Op::Rope { .. }
+        | Op::SliceColumns(_)
+        | Op::Rope(_)
         | Op::StoreCrossKv(_)
         | Op::Activate(_)
         | Op::Gate(_)
-        | Op::GateLimited(_)
+        | Op::ClampedGate(_)
         | Op::RepeatColumns(_)
-        | Op::L2Normalize { .. }
-        | Op::DecayGate { .. }
-        | Op::CausalConv1d { .. }
-        | Op::Add
-        | Op::Affine { .. }
+        | Op::L2Normalize(_)
+        | Op::DecayGate(_)
+        | Op::CausalConv1d(_)
+        | Op::Add(_)
+        | Op::Affine(_)
         | Op::Scale(_)
         | Op::Softcap(_)
         | Op::Clamp(_)
-        | Op::SelectOutputs => Some(0),
+        | Op::SelectOutputs(_) => Some(0),
     }
 }
 

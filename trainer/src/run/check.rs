@@ -299,7 +299,7 @@ impl RunChecker<'_> {
             .nodes
             .iter()
             .filter(|node| reads(&node.op))
-            .all(|node| matches!(node.op, Op::ExpertLinear { .. }))
+            .all(|node| matches!(node.op, Op::ExpertLinear(_)))
     }
 
     /// Overfits a copy of the model on one batch; also returns the tensors that have no gradient even then.

@@ -8,7 +8,7 @@ use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{GgufWindows, sliding_period};
-use siskin_graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingRule};
+use siskin_graph::{AttentionMask, Graph, NormKind, Op, RopeScaling, RopeScalingRule, RopeTable, op};
 use siskin_kernels::quant::BlockType;
 
 /// Tensors that hold what other formats keep in configuration keys.
@@ -135,8 +135,9 @@ pub(super) fn told(model: &ExportModel<'_>) -> AcceptedDifferences {
     let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
     let mut attentions = model.main_graph().into_iter().flat_map(Graph::attentions);
     let ropes = model.main_graph().map_or(&[][..], |graph| &graph.ropes);
-    let grows =
-        |rope: &Rope| matches!(&rope.stretch, Some(RopeScaling { growth: RopeScalingRule::Base { .. }, .. }));
+    let grows = |rope: &RopeTable| {
+        matches!(&rope.stretch, Some(RopeScaling { growth: RopeScalingRule::Base { .. }, .. }))
+    };
     let loses_windows = match keys.windows {
         GgufWindows::None => true,
         GgufWindows::Any => false,
@@ -217,7 +218,7 @@ fn made(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String,
             count("rope.dimension_count", 2 * rope.frequencies.len());
         }
         let mut norms = graph.nodes.iter().filter_map(|node| match node.op {
-            Op::Norm { kind, .. } => Some(kind),
+            Op::Norm(op::Norm { kind, .. }) => Some(kind),
             _ => None,
         });
         let key = match norms.next_back() {

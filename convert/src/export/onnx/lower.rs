@@ -8,7 +8,7 @@ use super::weights::Initializers;
 use siskin_format::{Error, Result};
 use siskin_graph::{
     ActivationFunction, AttentionMask, Graph, Node, NormKind, Op, OutputHead, RopeScaling, RopeScalingRule,
-    ValueId, WeightId,
+    ValueId, WeightId, op,
 };
 use std::collections::HashMap;
 
@@ -101,52 +101,52 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
         let input = |side: &Self, index: usize| side.plain(node.inputs[index]);
         let columns = self.graph.values[node.output].columns as i64;
         let out = match &node.op {
-            Op::Embed { table } => {
+            Op::Embed(op::Embed { table }) => {
                 let table = self.weight(*table)?;
                 let ids = self.inputs.rows.clone();
                 self.nodes.gather(&table, &ids, 0)
             }
-            Op::EmbedSegment { table } => {
+            Op::EmbedSegment(op::EmbedSegment { table }) => {
                 let table = self.weight(*table)?;
                 match self.inputs.segments.clone() {
                     Some(segments) => self.nodes.gather(&table, &segments, 0),
                     None => self.nodes.slice(&table, 0, 0, 1, 1),
                 }
             }
-            Op::EmbedSine { rope, offset } => self.sines(*rope, *offset),
-            Op::Features => {
+            Op::SinusoidalPositions(op::SinusoidalPositions { rope, offset }) => self.sines(*rope, *offset),
+            Op::InputFeatures(_) => {
                 let features = self.inputs.rows.clone();
                 self.nodes.transpose(&features, &[0, 2, 1])
             }
-            Op::Im2col { offsets, stride } => {
+            Op::Im2col(op::Im2col { offsets, stride }) => {
                 let x = input(self, 0)?;
                 self.neighbors(&x, offsets, *stride)
             }
-            Op::EmbedPosition { table, offset } => {
+            Op::EmbedPosition(op::EmbedPosition { table, offset }) => {
                 let table = self.weight(*table)?;
                 let positions = self.positions();
                 let positions = self.moved(&positions, *offset as i64);
                 self.nodes.gather(&table, &positions, 0)
             }
-            Op::Norm { kind, weight, bias, epsilon, group } => {
+            Op::Norm(op::Norm { kind, weight, bias, epsilon, group }) => {
                 let x = input(self, 0)?;
                 self.norm(&x, (*kind, *epsilon), (*weight, *bias), (*group, columns as usize))?
             }
-            Op::Linear { parts } => {
+            Op::Linear(op::Linear { parts }) => {
                 let x = input(self, 0)?;
                 let parts = parts.iter().map(|&(weight, bias)| self.product(&x, weight, bias));
                 let parts = parts.collect::<Result<Vec<_>>>()?;
                 self.joined(&parts)
             }
-            Op::Route(routing) => {
+            Op::Route(op::Route { routing }) => {
                 let scores = input(self, 0)?;
                 return Ok(OnnxValue::Routed(self.route(&scores, routing)));
             }
-            Op::Dispatch(routing) => {
+            Op::Dispatch(op::Dispatch { routing }) => {
                 let x = input(self, 0)?;
                 return Ok(OnnxValue::Experts(vec![x; routing.experts]));
             }
-            Op::ExpertLinear { weights, biases, .. } => {
+            Op::ExpertLinear(op::ExpertLinear { weights, biases, .. }) => {
                 let Some(OnnxValue::Experts(inputs)) = self.values.get(&node.inputs[0]).cloned() else {
                     return Err(Error::unsupported("graph", "the input of experts must be dispatched rows"));
                 };
@@ -156,11 +156,11 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
                 return products.collect::<Result<_>>().map(OnnxValue::Experts);
             }
             Op::Combine(_) => self.combine(node)?,
-            Op::SliceColumns { start } => {
+            Op::SliceColumns(op::SliceColumns { start, .. }) => {
                 let x = input(self, 0)?;
                 self.nodes.slice(&x, -1, *start as i64, *start as i64 + columns, 1)
             }
-            Op::Rope { rope, head_size } => {
+            Op::Rope(op::Rope { rope, head_size }) => {
                 let x = input(self, 0)?;
                 self.rotate(&x, *rope, *head_size as i64, columns)
             }
@@ -169,47 +169,49 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
                     (0..node.inputs.len()).map(|index| input(self, index)).collect::<Result<Vec<_>>>()?;
                 self.attention(attention, &inputs)?
             }
-            Op::StoreCrossKv(attention) => {
+            Op::StoreCrossKv(op::StoreCrossKv { attention }) => {
                 let (keys, values) = (input(self, 0)?, input(self, 1)?);
                 self.memory.insert(attention.layer, (keys.clone(), values));
                 keys
             }
-            Op::Activate(kind) => return self.each(node.inputs[0], |side, x| side.activate(*kind, x)),
-            Op::Gate(kind) => return self.gate(node, *kind),
-            Op::Add => {
+            Op::Activate(op::Activate { function: kind }) => {
+                return self.each(node.inputs[0], |side, x| side.activate(*kind, x));
+            }
+            Op::Gate(op::Gate { function: kind }) => return self.gate(node, *kind),
+            Op::Add(_) => {
                 let (a, b) = (input(self, 0)?, input(self, 1)?);
                 self.nodes.add("Add", &[&a, &b])
             }
-            Op::Affine { weight, bias } => {
+            Op::Affine(op::Affine { weight, bias }) => {
                 let x = input(self, 0)?;
                 let (weight, bias) = (self.weight(*weight)?, self.weight(*bias)?);
                 let scaled = self.nodes.add("Mul", &[&x, &weight]);
                 self.nodes.add("Add", &[&scaled, &bias])
             }
-            Op::Scale(factor) => {
+            Op::Scale(op::Scale { factor }) => {
                 let x = input(self, 0)?;
                 self.nodes.times(&x, *factor)
             }
-            Op::Softcap(cap) => {
+            Op::Softcap(op::Softcap { cap }) => {
                 let x = input(self, 0)?;
                 self.softcap(&x, *cap)
             }
-            Op::Clamp(limit) => {
+            Op::Clamp(op::Clamp { limit }) => {
                 let x = input(self, 0)?;
                 let (low, high) = (self.nodes.float(-limit), self.nodes.float(*limit));
                 self.nodes.add("Clip", &[&x, &low, &high])
             }
-            Op::RepeatColumns(times) => {
+            Op::RepeatColumns(op::RepeatColumns { times }) => {
                 let x = input(self, 0)?;
                 self.repeat(&x, *times as i64, columns)
             }
-            Op::ExternalInput => return Err(unwritten("the output of another part of the model")),
-            Op::GateLimited(_) => return Err(unwritten("a clamped gate")),
-            Op::L2Normalize { .. } => return Err(unwritten("L2 normalization of rows")),
-            Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
+            Op::ExternalInput(_) => return Err(unwritten("the output of another part of the model")),
+            Op::ClampedGate(_) => return Err(unwritten("a clamped gate")),
+            Op::L2Normalize(_) => return Err(unwritten("L2 normalization of rows")),
+            Op::DecayGate(_) | Op::CausalConv1d(_) | Op::LinearAttention(_) => {
                 return Err(unwritten("linear attention"));
             }
-            Op::SelectOutputs => {
+            Op::SelectOutputs(_) => {
                 let x = input(self, 0)?;
                 self.pick(x)
             }

@@ -219,7 +219,7 @@ fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>
     };
     let rows = ids("input_ids");
     let mask = Some(ids("attention_mask"));
-    let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment { .. }));
+    let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment(_)));
     let segments = (segmented && model.hyper.segments > 1).then(|| ids("token_type_ids"));
     let marks = graph.marks().then(|| ids("global_attention_mask"));
     Inputs { rows, mask, segments, marks }

@@ -6,7 +6,7 @@ use super::super::state::{self, COLUMNS, LinearAttentionHead};
 use super::CpuPass;
 use super::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
-use siskin_graph::{Attention, Projection, Recurrence};
+use siskin_graph::{Attention, LinearAttention, Projection};
 
 impl CpuPass<'_> {
     /// Returns the rows of a sequence, in order.
@@ -45,7 +45,7 @@ impl CpuPass<'_> {
     pub(super) fn recur(
         &self,
         worker: &PrefetchingWorker<'_>,
-        recurrence: &Recurrence,
+        recurrence: &LinearAttention,
         inputs: &[BufferView],
         to: BufferView,
     ) -> bool {

@@ -1,7 +1,7 @@
 //! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
 use siskin_device::{DevicePtr, GridSize, KernelArgument};
-use siskin_graph::{Op, WeightId};
+use siskin_graph::{Op, WeightId, op};
 
 use super::call::{OpBackward, OpCall};
 use crate::cuda::batch_tables::{IndexGroups, group_by_index};
@@ -81,7 +81,7 @@ pub(super) fn backward(
 
 /// Sinusoidal position embedding: sines, then cosines of a position's angles.
 pub(super) fn sines(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
-    let Op::EmbedSine { rope, offset } = call.node.op else { return };
+    let Op::SinusoidalPositions(op::SinusoidalPositions { rope, offset }) = call.node.op else { return };
     let (table, columns) = (&call.program.graph.ropes[rope], call.columns());
     let floats = work.tables.floats(&call.name(&format!("sines {rope} {offset}")), || {
         let mut all = vec![0.0; call.count()];

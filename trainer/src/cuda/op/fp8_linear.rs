@@ -20,7 +20,7 @@ fn fp8_operands(a: Fp8Scaling, b: Fp8Scaling) -> Fp8Operands {
 
 /// Returns the weight and its bias, and the shape.
 fn parts(call: &OpCall<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
-    let siskin_graph::Op::Linear { parts } = &call.node.op else { return None };
+    let siskin_graph::Op::Linear(siskin_graph::op::Linear { parts }) = &call.node.op else { return None };
     let &(weight, bias) = parts.first()?;
     Some((weight, bias, [call.program.graph.weights[weight].rows, call.input(0).columns]))
 }

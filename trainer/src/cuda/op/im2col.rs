@@ -1,7 +1,7 @@
 //! im2col over positions: neighboring rows, side by side.
 
 use siskin_device::{DevicePtr, KernelArgument};
-use siskin_graph::Op;
+use siskin_graph::{Op, op};
 
 use super::call::{OpBackward, OpCall};
 use crate::cuda::command_builder::{CommandBuilder, int};
@@ -20,7 +20,7 @@ fn number(place: Option<usize>) -> i32 {
 }
 
 pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
-    let Op::Im2col { offsets, stride } = &call.node.op else { return };
+    let Op::Im2col(op::Im2col { offsets, stride }) = &call.node.op else { return };
     let name = call.name(&format!("im2col {offsets:?} {stride} of {:?}", call.input(0).rows));
     let list = work.tables.ints(&name, || places(call, offsets, *stride).into_iter().map(number).collect());
     let columns = call.input(0).columns;
@@ -30,7 +30,7 @@ pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: Devic
 }
 
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
-    let Op::Im2col { offsets, stride } = &call.node.op else { return };
+    let Op::Im2col(op::Im2col { offsets, stride }) = &call.node.op else { return };
     let Some(to) = back.input_gradients[0] else { return };
     let (rows, columns) = (call.program.row_count(call.node.inputs[0], call.batch), call.input(0).columns);
     let name = call.name(&format!("im2col gradient {offsets:?} {stride} of {:?}", call.input(0).rows));

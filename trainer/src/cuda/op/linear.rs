@@ -3,7 +3,7 @@
 use siskin_device::{
     DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, MatrixShape, Precision,
 };
-use siskin_graph::{Node, Op};
+use siskin_graph::{Node, Op, op};
 
 use super::call::{OpBackward, OpCall, sum_rows};
 use super::fp8_linear;
@@ -18,7 +18,7 @@ fn part(work: &CommandBuilder<'_>, table: DevicePtr, start: usize, stride: usize
 /// Returns true if tanh-GELU of the output can be a matmul epilogue: cuBLASLt keeps the pre-activation only in 16
 /// bits, with rows that are multiples of 16 bytes.
 pub(super) fn fuses_gelu(precision: Precision, node: &Node, columns: usize) -> bool {
-    let one = matches!(&node.op, Op::Linear { parts } if parts.len() == 1);
+    let one = matches!(&node.op, Op::Linear(op::Linear { parts }) if parts.len() == 1);
     one && precision != Precision::F32 && columns.is_multiple_of(precision.vector_width())
 }
 
@@ -36,7 +36,7 @@ pub(super) fn forward(
     call: &OpCall<'_>,
     LinearPtrs { x, out, activated }: LinearPtrs,
 ) {
-    let Op::Linear { parts } = &call.node.op else { return };
+    let Op::Linear(op::Linear { parts }) = &call.node.op else { return };
     if let Some(known) = call.fp8_scaling() {
         return fp8_linear::forward(work, call, x, out, known);
     }
@@ -61,7 +61,7 @@ pub(super) fn forward(
 }
 
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
-    let Op::Linear { parts } = &call.node.op else { return };
+    let Op::Linear(op::Linear { parts }) = &call.node.op else { return };
     if let Some(known) = call.fp8_scaling() {
         return fp8_linear::backward(work, call, back, known);
     }

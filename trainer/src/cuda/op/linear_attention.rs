@@ -1,7 +1,7 @@
 //! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
-use siskin_graph::{Node, Op, Recurrence, RecurrenceRule, WeightId};
+use siskin_graph::{LinearAttention, Node, Op, StateUpdate, WeightId};
 
 use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
@@ -16,22 +16,19 @@ const CHUNK: usize = 32;
 const LANES: usize = 32;
 
 /// Returns the number of a rule in the kernels.
-fn number(rule: RecurrenceRule) -> i32 {
+fn number(rule: StateUpdate) -> i32 {
     match rule {
-        RecurrenceRule::Sum => 0,
-        RecurrenceRule::WholeSum => 1,
-        RecurrenceRule::Delta => 2,
+        StateUpdate::Additive => 0,
+        StateUpdate::BidirectionalAdditive => 1,
+        StateUpdate::GatedDelta => 2,
     }
 }
 
 /// Returns true if a decay is kept as its logarithm, which represents decays near one in 16 bits: where only linear
 /// attention reads it.
 pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
-    let made = program
-        .graph
-        .nodes
-        .iter()
-        .any(|node| node.output == value && matches!(node.op, Op::DecayGate { .. }));
+    let made =
+        program.graph.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::DecayGate(_)));
     let only_decays = |node: &Node| {
         let mut inputs = node.inputs.iter().enumerate();
         matches!(node.op, Op::LinearAttention(_))
@@ -64,7 +61,7 @@ fn starts(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
 pub(super) enum StateOp<'a> {
     DecayGate { log: WeightId, bias: WeightId },
     CausalConv1d { taps: usize, weight: WeightId },
-    LinearAttention(&'a Recurrence),
+    LinearAttention(&'a LinearAttention),
 }
 
 pub(super) fn forward(
@@ -172,15 +169,15 @@ fn causal_conv1d_backward(
 }
 
 /// Returns the heads of each input, and the columns of a head.
-fn shapes(r: &Recurrence) -> Vec<[usize; 2]> {
+fn shapes(r: &LinearAttention) -> Vec<[usize; 2]> {
     let tokens = [[r.query_heads, r.key_size], [r.key_heads, r.key_size], [r.value_heads, r.value_size]];
     let rates = [[r.heads, 1], [r.heads, 1]];
-    let rates = if r.rule == RecurrenceRule::Delta { &rates[..] } else { &[] };
+    let rates = if r.rule == StateUpdate::GatedDelta { &rates[..] } else { &[] };
     [&tokens[..], rates].concat()
 }
 
 /// Returns the kernel arguments of a recurrence: the inputs, then its shape.
-fn head(call: &OpCall<'_>, r: &Recurrence, inputs: &[DevicePtr]) -> Vec<KernelArgument> {
+fn head(call: &OpCall<'_>, r: &LinearAttention, inputs: &[DevicePtr]) -> Vec<KernelArgument> {
     let place = |input: usize| KernelArgument::Ptr(inputs.get(input).copied().unwrap_or(0));
     let sizes = [r.heads, r.query_heads, r.key_heads, r.value_heads, r.key_size, r.value_size];
     let logarithm = call.node.inputs.get(3).is_some_and(|&decay| is_logarithm(call.program, decay));
@@ -192,7 +189,7 @@ fn recurrence_backward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
-    r: &Recurrence,
+    r: &LinearAttention,
 ) {
     let (rows, texts, shapes) = (call.rows, call.sequences().sequences.len(), shapes(r));
     let mut gradients = [0; 5];
@@ -204,8 +201,10 @@ fn recurrence_backward(
     let lengths = call.sequences().spans().map(ExactSizeIterator::len);
     let rows_kept = lengths.max().unwrap_or(0).min(CHUNK);
     let kept = match r.rule {
-        RecurrenceRule::WholeSum => 0,
-        RecurrenceRule::Sum | RecurrenceRule::Delta => r.heads * COLUMNS * r.key_size.next_multiple_of(LANES),
+        StateUpdate::BidirectionalAdditive => 0,
+        StateUpdate::Additive | StateUpdate::GatedDelta => {
+            r.heads * COLUMNS * r.key_size.next_multiple_of(LANES)
+        }
     };
     let states = work.scratch.floats((rows / CHUNK + texts + 1) * kept);
     let recent = work.scratch.floats(texts * rows_kept * kept);

@@ -27,7 +27,7 @@ use linear_attention::StateOp;
 use siskin_cuda::PointwiseFunction;
 use siskin_device::{DevicePtr, Precision};
 use siskin_format::{Error, Result};
-use siskin_graph::{Node, Op};
+use siskin_graph::{Node, Op, op};
 
 use super::attention;
 use super::command_builder::CommandBuilder;
@@ -46,7 +46,7 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
                 attention::check(description, precision, shared)?;
                 true
             }
-            Op::Route(routing) if routing.experts > experts::most(precision) => {
+            Op::Route(op::Route { routing }) if routing.experts > experts::most(precision) => {
                 let most = experts::most(precision);
                 let message = format!(
                     "more than {most} experts are not supported in this precision; use precision = \"f32\""
@@ -54,31 +54,31 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
                 return Err(Error::unsupported("precision", message));
             }
             Op::LinearAttention(recurrence) => recurrence.key_size <= linear_attention::MAX_KEYS,
-            Op::ExternalInput | Op::StoreCrossKv(_) => false,
-            Op::Embed { .. }
-            | Op::EmbedSegment { .. }
-            | Op::EmbedPosition { .. }
-            | Op::EmbedSine { .. }
-            | Op::Features
-            | Op::Im2col { .. }
-            | Op::Norm { .. }
-            | Op::L2Normalize { .. }
-            | Op::Linear { .. }
+            Op::ExternalInput(_) | Op::StoreCrossKv(_) => false,
+            Op::Embed(_)
+            | Op::EmbedSegment(_)
+            | Op::EmbedPosition(_)
+            | Op::SinusoidalPositions(_)
+            | Op::InputFeatures(_)
+            | Op::Im2col(_)
+            | Op::Norm(_)
+            | Op::L2Normalize(_)
+            | Op::Linear(_)
             | Op::Route(_)
             | Op::Dispatch(_)
-            | Op::ExpertLinear { .. }
+            | Op::ExpertLinear(_)
             | Op::Combine(_)
-            | Op::SliceColumns { .. }
+            | Op::SliceColumns(_)
             | Op::RepeatColumns(_)
-            | Op::SelectOutputs
-            | Op::Rope { .. }
-            | Op::DecayGate { .. }
-            | Op::CausalConv1d { .. }
+            | Op::SelectOutputs(_)
+            | Op::Rope(_)
+            | Op::DecayGate(_)
+            | Op::CausalConv1d(_)
             | Op::Activate(_)
             | Op::Gate(_)
-            | Op::GateLimited(_)
-            | Op::Add
-            | Op::Affine { .. }
+            | Op::ClampedGate(_)
+            | Op::Add(_)
+            | Op::Affine(_)
             | Op::Scale(_)
             | Op::Softcap(_)
             | Op::Clamp(_) => true,
@@ -102,80 +102,90 @@ pub(super) fn forward(
 ) {
     work.scratch.clear();
     match call.node.op {
-        Op::Embed { table } => embed::forward(work, call, table, LookupIndex::Token, out),
-        Op::EmbedSegment { table } => embed::forward(work, call, table, LookupIndex::Segment, out),
-        Op::EmbedPosition { table, offset } => {
+        Op::Embed(op::Embed { table }) => embed::forward(work, call, table, LookupIndex::Token, out),
+        Op::EmbedSegment(op::EmbedSegment { table }) => {
+            embed::forward(work, call, table, LookupIndex::Segment, out)
+        }
+        Op::EmbedPosition(op::EmbedPosition { table, offset }) => {
             embed::forward(work, call, table, LookupIndex::Position(offset), out);
         }
-        Op::EmbedSine { .. } => embed::sines(work, call, out),
-        Op::Features => embed::features(work, call, out),
-        Op::Norm { .. } | Op::L2Normalize { .. } => norm::forward(work, call, inputs[0], out),
-        Op::Linear { .. } => linear::forward(work, call, LinearPtrs { x: inputs[0], out, activated: 0 }),
-        Op::SliceColumns { start } => {
+        Op::SinusoidalPositions(_) => embed::sines(work, call, out),
+        Op::InputFeatures(_) => embed::features(work, call, out),
+        Op::Norm(_) | Op::L2Normalize(_) => norm::forward(work, call, inputs[0], out),
+        Op::Linear(_) => linear::forward(work, call, LinearPtrs { x: inputs[0], out, activated: 0 }),
+        Op::SliceColumns(op::SliceColumns { start, .. }) => {
             indexing::forward(work, call, IndexingOp::SliceColumns { start }, inputs[0], out)
         }
-        Op::RepeatColumns(times) => {
+        Op::RepeatColumns(op::RepeatColumns { times }) => {
             indexing::forward(work, call, IndexingOp::RepeatColumns(times), inputs[0], out)
         }
-        Op::SelectOutputs => indexing::forward(work, call, IndexingOp::SelectOutputs, inputs[0], out),
-        Op::Rope { rope, head_size } => {
+        Op::SelectOutputs(_) => indexing::forward(work, call, IndexingOp::SelectOutputs, inputs[0], out),
+        Op::Rope(op::Rope { rope, head_size }) => {
             indexing::forward(work, call, IndexingOp::Rope { rope, head_size }, inputs[0], out);
         }
         Op::Attention(ref description) => attention::forward(work, call, description, inputs, out, kept),
-        Op::Route(ref routing) => experts::forward(work, call, ExpertOp::Route(routing), inputs, out),
-        Op::Dispatch(ref routing) => experts::forward(work, call, ExpertOp::Dispatch(routing), inputs, out),
-        Op::Combine(ref routing) => experts::forward(work, call, ExpertOp::Combine(routing), inputs, out),
-        Op::ExpertLinear { ref routing, ref weights, ref biases } => {
+        Op::Route(op::Route { ref routing }) => {
+            experts::forward(work, call, ExpertOp::Route(routing), inputs, out)
+        }
+        Op::Dispatch(op::Dispatch { ref routing }) => {
+            experts::forward(work, call, ExpertOp::Dispatch(routing), inputs, out)
+        }
+        Op::Combine(op::Combine { ref routing }) => {
+            experts::forward(work, call, ExpertOp::Combine(routing), inputs, out)
+        }
+        Op::ExpertLinear(op::ExpertLinear { ref routing, ref weights, ref biases }) => {
             experts::forward(work, call, ExpertOp::Linear { routing, weights, biases }, inputs, out);
         }
-        Op::Im2col { .. } => im2col::forward(work, call, inputs[0], out),
-        Op::DecayGate { log, bias } => {
+        Op::Im2col(_) => im2col::forward(work, call, inputs[0], out),
+        Op::DecayGate(op::DecayGate { log, bias }) => {
             linear_attention::forward(work, call, StateOp::DecayGate { log, bias }, inputs, out);
         }
-        Op::CausalConv1d { taps, weight, .. } => {
+        Op::CausalConv1d(op::CausalConv1d { taps, weight, .. }) => {
             linear_attention::forward(work, call, StateOp::CausalConv1d { taps, weight }, inputs, out);
         }
         Op::LinearAttention(ref recurrence) => {
             linear_attention::forward(work, call, StateOp::LinearAttention(recurrence), inputs, out);
         }
-        Op::Activate(kind) => elementwise::forward(
+        Op::Activate(op::Activate { function: kind }) => elementwise::forward(
             work,
             call,
             ElementwiseOp::Unary(PointwiseFunction::Activation(kind)),
             inputs,
             out,
         ),
-        Op::Scale(factor) => elementwise::forward(
+        Op::Scale(op::Scale { factor }) => elementwise::forward(
             work,
             call,
             ElementwiseOp::Unary(PointwiseFunction::Scale(factor)),
             inputs,
             out,
         ),
-        Op::Softcap(cap) => elementwise::forward(
+        Op::Softcap(op::Softcap { cap }) => elementwise::forward(
             work,
             call,
             ElementwiseOp::Unary(PointwiseFunction::Softcap(cap)),
             inputs,
             out,
         ),
-        Op::Clamp(limit) => elementwise::forward(
+        Op::Clamp(op::Clamp { limit }) => elementwise::forward(
             work,
             call,
             ElementwiseOp::Unary(PointwiseFunction::Clamp(limit)),
             inputs,
             out,
         ),
-        Op::Gate(kind) => elementwise::forward(work, call, ElementwiseOp::Gate(kind), inputs, out),
-        Op::GateLimited(limits) => {
+        Op::Gate(op::Gate { function: kind }) => {
+            elementwise::forward(work, call, ElementwiseOp::Gate(kind), inputs, out)
+        }
+        Op::ClampedGate(op::ClampedGate { limits }) => {
             elementwise::forward(work, call, ElementwiseOp::GateLimited(limits), inputs, out)
         }
-        Op::Affine { weight, bias } => {
+        Op::Affine(op::Affine { weight, bias }) => {
             elementwise::forward(work, call, ElementwiseOp::Affine { weight, bias }, inputs, out)
         }
-        Op::Add => elementwise::forward(work, call, ElementwiseOp::Add, inputs, out),
+        Op::Add(_) => elementwise::forward(work, call, ElementwiseOp::Add, inputs, out),
         // Refused by `check`.
-        Op::ExternalInput | Op::StoreCrossKv(_) => {}
+        Op::ExternalInput(_) | Op::StoreCrossKv(_) => {}
     }
 }
 
@@ -183,61 +193,71 @@ pub(super) fn forward(
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     work.scratch.clear();
     match call.node.op {
-        Op::Embed { table } => embed::backward(work, call, table, LookupIndex::Token, back),
-        Op::EmbedSegment { table } => embed::backward(work, call, table, LookupIndex::Segment, back),
-        Op::EmbedPosition { table, offset } => {
+        Op::Embed(op::Embed { table }) => embed::backward(work, call, table, LookupIndex::Token, back),
+        Op::EmbedSegment(op::EmbedSegment { table }) => {
+            embed::backward(work, call, table, LookupIndex::Segment, back)
+        }
+        Op::EmbedPosition(op::EmbedPosition { table, offset }) => {
             embed::backward(work, call, table, LookupIndex::Position(offset), back);
         }
-        Op::EmbedSine { .. } | Op::Features => {}
-        Op::Norm { .. } | Op::L2Normalize { .. } => norm::backward(work, call, back),
-        Op::Linear { .. } => linear::backward(work, call, back),
-        Op::SliceColumns { start } => {
+        Op::SinusoidalPositions(_) | Op::InputFeatures(_) => {}
+        Op::Norm(_) | Op::L2Normalize(_) => norm::backward(work, call, back),
+        Op::Linear(_) => linear::backward(work, call, back),
+        Op::SliceColumns(op::SliceColumns { start, .. }) => {
             indexing::backward(work, call, IndexingOp::SliceColumns { start }, back)
         }
-        Op::RepeatColumns(times) => indexing::backward(work, call, IndexingOp::RepeatColumns(times), back),
-        Op::SelectOutputs => indexing::backward(work, call, IndexingOp::SelectOutputs, back),
-        Op::Rope { rope, head_size } => {
+        Op::RepeatColumns(op::RepeatColumns { times }) => {
+            indexing::backward(work, call, IndexingOp::RepeatColumns(times), back)
+        }
+        Op::SelectOutputs(_) => indexing::backward(work, call, IndexingOp::SelectOutputs, back),
+        Op::Rope(op::Rope { rope, head_size }) => {
             indexing::backward(work, call, IndexingOp::Rope { rope, head_size }, back);
         }
         Op::Attention(ref description) => attention::backward(work, call, description, back),
-        Op::Route(ref routing) => experts::backward(work, call, ExpertOp::Route(routing), back),
-        Op::Dispatch(ref routing) => experts::backward(work, call, ExpertOp::Dispatch(routing), back),
-        Op::Combine(ref routing) => experts::backward(work, call, ExpertOp::Combine(routing), back),
-        Op::ExpertLinear { ref routing, ref weights, ref biases } => {
+        Op::Route(op::Route { ref routing }) => experts::backward(work, call, ExpertOp::Route(routing), back),
+        Op::Dispatch(op::Dispatch { ref routing }) => {
+            experts::backward(work, call, ExpertOp::Dispatch(routing), back)
+        }
+        Op::Combine(op::Combine { ref routing }) => {
+            experts::backward(work, call, ExpertOp::Combine(routing), back)
+        }
+        Op::ExpertLinear(op::ExpertLinear { ref routing, ref weights, ref biases }) => {
             experts::backward(work, call, ExpertOp::Linear { routing, weights, biases }, back);
         }
-        Op::Im2col { .. } => im2col::backward(work, call, back),
-        Op::DecayGate { log, bias } => {
+        Op::Im2col(_) => im2col::backward(work, call, back),
+        Op::DecayGate(op::DecayGate { log, bias }) => {
             linear_attention::backward(work, call, StateOp::DecayGate { log, bias }, back);
         }
-        Op::CausalConv1d { taps, weight, .. } => {
+        Op::CausalConv1d(op::CausalConv1d { taps, weight, .. }) => {
             linear_attention::backward(work, call, StateOp::CausalConv1d { taps, weight }, back);
         }
         Op::LinearAttention(ref recurrence) => {
             linear_attention::backward(work, call, StateOp::LinearAttention(recurrence), back);
         }
-        Op::Activate(kind) => {
+        Op::Activate(op::Activate { function: kind }) => {
             elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Activation(kind)), back)
         }
-        Op::Scale(factor) => {
+        Op::Scale(op::Scale { factor }) => {
             elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Scale(factor)), back)
         }
-        Op::Softcap(cap) => {
+        Op::Softcap(op::Softcap { cap }) => {
             elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Softcap(cap)), back)
         }
-        Op::Clamp(limit) => {
+        Op::Clamp(op::Clamp { limit }) => {
             elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Clamp(limit)), back)
         }
-        Op::Gate(kind) => elementwise::backward(work, call, ElementwiseOp::Gate(kind), back),
-        Op::GateLimited(limits) => {
+        Op::Gate(op::Gate { function: kind }) => {
+            elementwise::backward(work, call, ElementwiseOp::Gate(kind), back)
+        }
+        Op::ClampedGate(op::ClampedGate { limits }) => {
             elementwise::backward(work, call, ElementwiseOp::GateLimited(limits), back)
         }
-        Op::Affine { weight, bias } => {
+        Op::Affine(op::Affine { weight, bias }) => {
             elementwise::backward(work, call, ElementwiseOp::Affine { weight, bias }, back)
         }
-        Op::Add => elementwise::backward(work, call, ElementwiseOp::Add, back),
+        Op::Add(_) => elementwise::backward(work, call, ElementwiseOp::Add, back),
         // Refused by `check`.
-        Op::ExternalInput | Op::StoreCrossKv(_) => {}
+        Op::ExternalInput(_) | Op::StoreCrossKv(_) => {}
     }
 }
 

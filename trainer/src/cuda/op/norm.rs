@@ -1,7 +1,7 @@
 //! Normalization of groups of columns.
 
 use siskin_device::{DevicePtr, KernelArgument, MatrixShape};
-use siskin_graph::{NormKind, Op};
+use siskin_graph::{NormKind, Op, op};
 
 use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
@@ -20,7 +20,7 @@ fn shape(
 }
 
 pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
-    if let Op::L2Normalize { group, epsilon, factor } = call.node.op {
+    if let Op::L2Normalize(op::L2Normalize { group, epsilon, factor }) = call.node.op {
         let runs = call.count() / group;
         let numbers = [int(runs), int(group), KernelArgument::Float(epsilon), KernelArgument::Float(factor)];
         let arguments = [&[x, out].map(KernelArgument::Ptr)[..], &numbers].concat();
@@ -43,7 +43,7 @@ pub(in crate::cuda) struct NormPtrs {
 
 /// The norm of x, or of the sum of x and another value (fused residual); the sum is kept.
 pub(super) fn of_sum(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: NormPtrs) {
-    let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+    let Op::Norm(op::Norm { kind, weight, bias, epsilon, group }) = call.node.op else { return };
     let bias = bias.map_or(0, |bias| call.weight(bias).f32);
     let NormPtrs { x, residual, sum, out } = ptrs;
     let places = [x, residual, sum, out, call.weight(weight).f32, bias].map(KernelArgument::Ptr);
@@ -53,7 +53,9 @@ pub(super) fn of_sum(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: Nor
 
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let x = back.inputs[0];
-    if let (Op::L2Normalize { group, epsilon, factor }, Some(to)) = (&call.node.op, back.input_gradients[0]) {
+    if let (Op::L2Normalize(op::L2Normalize { group, epsilon, factor }), Some(to)) =
+        (&call.node.op, back.input_gradients[0])
+    {
         let runs = call.count() / group;
         let numbers =
             [int(runs), int(*group), KernelArgument::Float(*epsilon), KernelArgument::Float(*factor)];
@@ -64,7 +66,7 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
             &[&places[..], &to.arguments(), &numbers].concat(),
         );
     }
-    let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+    let Op::Norm(op::Norm { kind, weight, bias, epsilon, group }) = call.node.op else { return };
     let runs = call.count() / group;
     let left = work.scratch.floats(2 * runs);
     let to = back.input_gradients[0].unwrap_or(GradientTarget { ptr: 0, accumulate: false });

@@ -107,7 +107,7 @@ impl PassBuilder<'_> {
         };
         let last = nodes.len().saturating_sub(1);
         let columns = program.graph.values[program.graph.output].columns;
-        let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear { .. }));
+        let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear(_)));
         let stride = if padded { padded_width(self.runner.precision, columns) } else { columns };
         let base = self.runner.areas.head.place;
         let mut bytes = 0;

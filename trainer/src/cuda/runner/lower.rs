@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use siskin_device::DevicePtr;
 use siskin_format::Result;
+use siskin_graph::op::Activate;
 use siskin_graph::{ActivationFunction, Op};
 
 use super::{DeviceRunner, ObservedOutput};
@@ -111,8 +112,8 @@ impl<'a> PassBuilder<'a> {
         let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
         let ScheduleStep::Forward { node: norm, .. } = next else { return Ok(None) };
         let sum = &program.graph.nodes[node];
-        let follows = sum.op == Op::Add
-            && matches!(program.graph.nodes[norm].op, Op::Norm { .. })
+        let follows = matches!(sum.op, Op::Add(_))
+            && matches!(program.graph.nodes[norm].op, Op::Norm(_))
             && program.graph.nodes[norm].inputs == [sum.output];
         if !follows {
             return Ok(None);
@@ -133,7 +134,8 @@ impl<'a> PassBuilder<'a> {
     fn gelu_of_product(&self, index: usize, call: &OpCall<'_>) -> Option<(usize, DevicePtr)> {
         let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
         let ScheduleStep::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
-        let gelu = self.runner.program.graph.nodes[node].op == Op::Activate(ActivationFunction::GeluTanh);
+        let gelu = self.runner.program.graph.nodes[node].op
+            == Op::Activate(Activate { function: ActivationFunction::GeluTanh });
         if !gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
             return None;
         }

@@ -6,7 +6,7 @@ use super::arena_allocator::{ArenaRange, Places};
 use super::fusion::{self, FusedOp, Fusion};
 use super::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, RowOp, Weights, slot_words};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::{Attention, Graph, Node, Op, Routing, RowCounts, RowKind, ValueId, WeightId};
+use siskin_graph::{Attention, Graph, Node, Op, Routing, RowCounts, RowKind, ValueId, WeightId, op};
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::ops::quantize::QuantizedRowLayout;
 use siskin_kernels::panel::InputKind;
@@ -80,7 +80,7 @@ impl<'a> Planner<'a> {
         let mut owners: Vec<ValueId> = (0..count).collect();
         for node in &graph.nodes {
             match (&node.op, &node.inputs[..]) {
-                (Op::SliceColumns { .. }, &[whole, ..]) => owners[node.output] = owners[whole],
+                (Op::SliceColumns(_), &[whole, ..]) => owners[node.output] = owners[whole],
                 (Op::Attention(_), &[_, _, _, base]) => owners[node.output] = owners[base],
                 _ => {}
             }
@@ -195,13 +195,13 @@ impl<'a> Planner<'a> {
         }
         let rows = self.rows(node.output);
         match node.op {
-            Op::SliceColumns { start } => {
+            Op::SliceColumns(op::SliceColumns { start, .. }) => {
                 let whole = self.view(node.inputs[0])?;
                 let columns = self.graph.values[node.output].columns;
                 self.views[node.output] = Some(BufferView { offset: whole.offset + start, columns, ..whole });
                 Ok(())
             }
-            Op::Linear { ref parts } => self.linear(node, parts),
+            Op::Linear(op::Linear { ref parts }) => self.linear(node, parts),
             Op::Attention(ref attention) => {
                 let to = match node.inputs[..] {
                     // Written in place: rows without global attention keep their value.
@@ -216,28 +216,28 @@ impl<'a> Planner<'a> {
                 self.steps.push(PlanStep::Attend { attention: attention.clone(), queries, to });
                 Ok(())
             }
-            Op::Im2col { ref offsets, stride } => {
+            Op::Im2col(op::Im2col { ref offsets, stride }) => {
                 let from = self.view(node.inputs[0])?;
                 let rows = [self.rows(node.inputs[0]), rows];
                 let op = |to| RowOp::Neighbors { offsets: offsets.clone(), stride, rows, from, to };
                 self.gather(node.output, &op);
                 Ok(())
             }
-            Op::Dispatch(routing) => {
+            Op::Dispatch(op::Dispatch { routing }) => {
                 let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(routing, node.inputs[1])?);
                 self.gather(node.output, &|to| RowOp::Dispatch { routing, slots, from, to });
                 Ok(())
             }
-            Op::Combine(routing) => {
+            Op::Combine(op::Combine { routing }) => {
                 let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(routing, node.inputs[1])?);
                 let routed = self.view(node.inputs[1])?;
                 self.gather(node.output, &|to| RowOp::Combine { routing, slots, routed, from, to });
                 Ok(())
             }
-            Op::ExpertLinear { routing, ref weights, ref biases } => {
+            Op::ExpertLinear(op::ExpertLinear { routing, ref weights, ref biases }) => {
                 self.expert_linear(node, routing, weights, biases)
             }
-            Op::CausalConv1d { state, taps, weight } => {
+            Op::CausalConv1d(op::CausalConv1d { state, taps, weight }) => {
                 let (from, to) = (self.view(node.inputs[0])?, self.allocate(node.output, self.steps.len()));
                 self.steps.push(PlanStep::Convolve { state, taps, weight, from, to });
                 Ok(())
@@ -248,58 +248,62 @@ impl<'a> Planner<'a> {
                 self.steps.push(PlanStep::Recur { recurrence: recurrence.clone(), inputs, to });
                 Ok(())
             }
-            Op::StoreCrossKv(ref attention) => self.append(attention, node.inputs[0], node.inputs[1]),
-            Op::Rope { rope, head_size } => {
+            Op::StoreCrossKv(op::StoreCrossKv { ref attention }) => {
+                self.append(attention, node.inputs[0], node.inputs[1])
+            }
+            Op::Rope(op::Rope { rope, head_size }) => {
                 let turns = self.turns_of(rope);
                 let from = self.view(node.inputs[0])?;
                 let to = self.allocate(node.output, self.row_step(rows));
                 self.row_op(rows, RowOp::Rope { turns, head_size, from, to });
                 Ok(())
             }
-            Op::Embed { table } => self.row_wise(node, rows, |_, to| RowOp::Embed { table, to }),
-            Op::EmbedSegment { table } => {
+            Op::Embed(op::Embed { table }) => self.row_wise(node, rows, |_, to| RowOp::Embed { table, to }),
+            Op::EmbedSegment(op::EmbedSegment { table }) => {
                 self.row_wise(node, rows, |_, to| RowOp::EmbedSegment { table, to })
             }
-            Op::EmbedPosition { table, offset } => {
+            Op::EmbedPosition(op::EmbedPosition { table, offset }) => {
                 self.row_wise(node, rows, |_, to| RowOp::EmbedPosition { table, offset, to })
             }
-            Op::EmbedSine { rope, offset } => {
+            Op::SinusoidalPositions(op::SinusoidalPositions { rope, offset }) => {
                 self.row_wise(node, rows, |_, to| RowOp::EmbedSine { rope, offset, to })
             }
-            Op::Features => self.row_wise(node, rows, |_, to| RowOp::Features { to }),
-            Op::ExternalInput => self.row_wise(node, rows, |_, to| RowOp::Carried { to }),
-            Op::Route(routing) => {
+            Op::InputFeatures(_) => self.row_wise(node, rows, |_, to| RowOp::Features { to }),
+            Op::ExternalInput(_) => self.row_wise(node, rows, |_, to| RowOp::Carried { to }),
+            Op::Route(op::Route { routing }) => {
                 self.row_wise(node, rows, |[from, _], to| RowOp::Route { routing, from, to })
             }
-            Op::Norm { kind, weight, bias, epsilon, .. } => {
+            Op::Norm(op::Norm { kind, weight, bias, epsilon, .. }) => {
                 let norm = |[from, _]: [_; 2], to| RowOp::Norm { kind, weight, bias, epsilon, from, to };
                 self.row_wise(node, rows, norm)
             }
-            Op::Activate(kind) => {
+            Op::Activate(op::Activate { function: kind }) => {
                 self.row_wise(node, rows, |[from, _], to| RowOp::Activate { kind, from, to })
             }
-            Op::Gate(kind) => self.row_wise(node, rows, |[gate, up], to| RowOp::Gate { kind, gate, up, to }),
-            Op::GateLimited(limits) => {
+            Op::Gate(op::Gate { function: kind }) => {
+                self.row_wise(node, rows, |[gate, up], to| RowOp::Gate { kind, gate, up, to })
+            }
+            Op::ClampedGate(op::ClampedGate { limits }) => {
                 self.row_wise(node, rows, |[gate, up], to| RowOp::GateLimited { limits, gate, up, to })
             }
-            Op::RepeatColumns(times) => {
+            Op::RepeatColumns(op::RepeatColumns { times }) => {
                 self.row_wise(node, rows, |[from, _], to| RowOp::Repeat { times, from, to })
             }
-            Op::L2Normalize { group, epsilon, factor } => {
+            Op::L2Normalize(op::L2Normalize { group, epsilon, factor }) => {
                 let unit = |[from, _]: [_; 2], to| RowOp::Unit { group, epsilon, factor, from, to };
                 self.row_wise(node, rows, unit)
             }
-            Op::DecayGate { log, bias } => {
+            Op::DecayGate(op::DecayGate { log, bias }) => {
                 self.row_wise(node, rows, |[from, _], to| RowOp::Decay { log, bias, from, to })
             }
-            Op::Add => self.row_wise(node, rows, |[a, b], to| RowOp::Add { a, b, to }),
-            Op::Affine { weight, bias } => {
+            Op::Add(_) => self.row_wise(node, rows, |[a, b], to| RowOp::Add { a, b, to }),
+            Op::Affine(op::Affine { weight, bias }) => {
                 self.row_wise(node, rows, |[from, _], to| RowOp::Affine { weight, bias, from, to })
             }
-            Op::Scale(factor) => self.map(node, rows, ElementwiseFunction::Scale(factor)),
-            Op::Softcap(cap) => self.map(node, rows, ElementwiseFunction::Softcap(cap)),
-            Op::Clamp(limit) => self.map(node, rows, ElementwiseFunction::Clamp(limit)),
-            Op::SelectOutputs => self.row_wise(node, rows, |[from, _], to| RowOp::Pick { from, to }),
+            Op::Scale(op::Scale { factor }) => self.map(node, rows, ElementwiseFunction::Scale(factor)),
+            Op::Softcap(op::Softcap { cap }) => self.map(node, rows, ElementwiseFunction::Softcap(cap)),
+            Op::Clamp(op::Clamp { limit }) => self.map(node, rows, ElementwiseFunction::Clamp(limit)),
+            Op::SelectOutputs(_) => self.row_wise(node, rows, |[from, _], to| RowOp::Pick { from, to }),
         }
     }
 

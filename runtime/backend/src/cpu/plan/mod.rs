@@ -8,7 +8,8 @@ mod print;
 use crate::Weights;
 use crate::experts::slot_words;
 use siskin_graph::{
-    ActivationFunction, Attention, GateLimits, NormKind, Recurrence, Routing, RowCounts, RowKind, WeightId,
+    ActivationFunction, Attention, GateLimits, LinearAttention, NormKind, Routing, RowCounts, RowKind,
+    WeightId,
 };
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::InputKind;
@@ -134,14 +135,14 @@ pub(crate) enum PlanStep {
     /// Causal conv1d of each column over the last tokens of its sequence.
     Convolve { state: usize, taps: usize, weight: WeightId, from: BufferView, to: BufferView },
     /// Linear attention: updates the recurrent state of each sequence, token by token.
-    Recur { recurrence: Recurrence, inputs: Vec<BufferView>, to: BufferView },
+    Recur { recurrence: LinearAttention, inputs: Vec<BufferView>, to: BufferView },
 }
 
 /// Everything to execute for one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub steps: Vec<PlanStep>,
-    pub ropes: Vec<siskin_graph::Rope>,
+    pub ropes: Vec<siskin_graph::RopeTable>,
     /// Size of the arena in words.
     pub words: usize,
     /// The logits (or other outputs) of the output rows.
