@@ -263,7 +263,8 @@ impl ReferencePass<'_> {
                 each(&|row, out| {
                     let mut turns = vec![0.0; 2 * table.frequencies.len()];
                     let row_of = self.batch.rows[row];
-                    super::angles(table, row_of.position, row_of.length, &mut turns);
+                    let (frequency, position) = (table.frequency(row_of.length), row_of.position as u32);
+                    rope::turns_of(&frequency, table.magnitude, position, &mut turns);
                     rope::reference(&turns, *head_size, &input(0)[row], out);
                 })
             }

@@ -28,9 +28,11 @@
 pub mod adapter;
 pub mod arch;
 mod attention_mask;
+mod batch;
 mod builder;
 mod graph;
 mod ir;
+mod key_runs;
 pub mod op;
 pub mod pass;
 mod pooling;
@@ -38,6 +40,7 @@ mod rope;
 mod window;
 
 pub use attention_mask::{QueryPosition, RUNS};
+pub use batch::{BatchRow, BatchSequence, BatchSequences};
 pub use builder::Builder;
 pub use graph::{Exit, Graph, Node, OutputHead};
 pub use ir::*;

@@ -11,6 +11,23 @@ pub struct RopeTable {
     pub stretch: Option<RopeScaling>,
 }
 
+impl RopeTable {
+    /// Returns the frequency of each pair, in a sequence of current or expected length `length`.
+    pub fn frequency(&self, length: usize) -> impl Fn(usize) -> f32 + use<'_> {
+        let columns = 2 * self.frequencies.len();
+        let long = self.stretch.as_ref().filter(|stretch| length > stretch.length);
+        let (list, base) = match long.map(|stretch| (&stretch.growth, stretch.length)) {
+            None => (&self.frequencies[..], None),
+            Some((RopeScalingRule::Other(frequencies), _)) => (&frequencies[..], None),
+            Some((growth, usual)) => (&[][..], Some(growth.base_for(length, usual, columns).unwrap_or(1.0))),
+        };
+        move |pair| match base {
+            Some(base) => (1.0 / libm::pow(base, (2 * pair) as f64 / columns as f64)) as f32,
+            None => list[pair],
+        }
+    }
+}
+
 /// RoPE frequencies that depend on the length of the sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeScaling {

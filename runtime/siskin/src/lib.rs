@@ -28,7 +28,7 @@ pub mod speech;
 pub mod text;
 
 pub use siskin_audio as audio;
-pub use siskin_backend::{angles, external_backend, governor};
+pub use siskin_backend::{external_backend, governor};
 pub use siskin_chat_template as template;
 pub use siskin_format::file;
 pub use siskin_graph as graph;

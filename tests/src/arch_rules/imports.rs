@@ -14,7 +14,19 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/graph/src",
         &[
-            &["attention_mask", "builder", "graph", "ir", "op", "pass", "pooling", "rope", "used", "window"],
+            &[
+                "attention_mask",
+                "batch",
+                "builder",
+                "graph",
+                "ir",
+                "key_runs",
+                "op",
+                "pass",
+                "pooling",
+                "rope",
+                "window",
+            ],
             &["arch"],
             &["adapter"],
         ],
@@ -22,7 +34,7 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/backend/src",
         &[
-            &["cancel", "external_backend", "governor", "observer", "rope_angles", "thread_pool"],
+            &["cancel", "external_backend", "governor", "observer", "thread_pool"],
             &[
                 "batch",
                 "block_table",

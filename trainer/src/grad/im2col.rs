@@ -1,41 +1,16 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin_graph::{Op, RowKind, op};
+use siskin_graph::{Op, op};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
-use crate::batch::BatchSequences;
 use crate::real::Real;
 
 /// Rows at some offsets; zeros beyond the ends of a sequence.
 pub(super) struct Im2col;
 
-/// Returns the input row at `offset` from the one that matches output row `row`; `from` and `to` describe the rows of
-/// input and output.
-pub(crate) fn im2col_row(
-    texts: &BatchSequences,
-    (from, to): (RowKind, RowKind),
-    row: usize,
-    offset: isize,
-    stride: usize,
-) -> Option<usize> {
-    let (span, center) = match (from, to) {
-        (RowKind::Frames, RowKind::Frames) => {
-            (texts.sequences.iter().find(|sequence| sequence.frames.contains(&row))?.frames.clone(), row)
-        }
-        (RowKind::Frames, _) => {
-            let place = texts.rows.get(row)?;
-            let span = texts.sequences.get(place.sequence)?.frames.clone();
-            let center = span.start + place.position * stride;
-            (span, center)
-        }
-        _ => (texts.sequences[texts.rows.get(row)?.sequence].rows.clone(), row),
-    };
-    center.checked_add_signed(offset).filter(|other| span.contains(other))
-}
-
-/// Like [`im2col_row`], for a node.
+/// Returns the input row at `offset` from the one that matches output row `row`.
 fn of_call<T: Real>(call: &RuleCall<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
-    im2col_row(call.sequences(), (call.input(0).rows, call.output().rows), row, offset, stride)
+    call.sequences().neighbor(call.input(0).rows, call.output().rows, row, offset, stride)
 }
 
 impl<T: Real> GradientRule<T> for Im2col {

@@ -18,9 +18,6 @@ mod norm;
 mod rope;
 mod table;
 
-pub(crate) use attention::runs;
-pub(crate) use im2col::im2col_row;
-
 use siskin_format::{Error, Result};
 use siskin_graph::{Node, Op, ValueShape};
 

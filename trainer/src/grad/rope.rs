@@ -1,6 +1,7 @@
 //! Rotary position embedding.
 
 use siskin_graph::{Op, op};
+use siskin_kernels::ops::rope::turns_of;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -15,7 +16,8 @@ fn rotations<T: Real>(call: &RuleCall<'_, T>, rope: usize) -> (Vec<f32>, usize) 
     let texts = call.sequences();
     let mut all = vec![0.0; texts.rows.len() * width];
     for (row, out) in texts.rows.iter().zip(all.chunks_mut(width.max(1))) {
-        siskin_backend::angles(rope, row.position, texts.sequences[row.sequence].rows.len(), out);
+        let frequency = rope.frequency(texts.sequences[row.sequence].rows.len());
+        turns_of(&frequency, rope.magnitude, row.position as u32, out);
     }
     (all, width)
 }

@@ -210,7 +210,8 @@ impl CpuPass<'_> {
                 }
                 RowOp::Turns { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
-                    super::angles(table, from.position, from.length, arena.row_mut(to, row));
+                    let (frequency, position) = (table.frequency(from.length), from.position as u32);
+                    rope::turns_of(&frequency, table.magnitude, position, arena.row_mut(to, row));
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));

@@ -10,7 +10,6 @@ use crate::batch::BatchSequences;
 use crate::cuda::batch_tables::AttentionLists;
 use crate::cuda::command_builder::CommandBuilder;
 use crate::cuda::op::call::OpCall;
-use crate::grad::runs;
 
 use super::linformer;
 
@@ -67,7 +66,7 @@ pub(super) fn visible_runs(
     let of_text = |text: usize| {
         let span = queries.sequences[text].rows.clone();
         span.clone().map(move |row| match attends(row) {
-            true => runs(description, queries, keys, text, row - span.start),
+            true => description.key_runs(queries, keys, text, row - span.start),
             false => Vec::new(),
         })
     };

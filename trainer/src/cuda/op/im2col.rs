@@ -5,13 +5,14 @@ use siskin_graph::{Op, op};
 
 use super::call::{OpBackward, OpCall};
 use crate::cuda::command_builder::{CommandBuilder, int};
-use crate::grad::im2col_row;
 
 /// Returns the input row of each part of each output row; `None` beyond the ends of a sequence.
 fn places(call: &OpCall<'_>, offsets: &[isize], stride: usize) -> Vec<Option<usize>> {
-    let kinds = (call.input(0).rows, call.output().rows);
-    let of_row =
-        |row| offsets.iter().map(move |&offset| im2col_row(call.sequences(), kinds, row, offset, stride));
+    let (from, to) = (call.input(0).rows, call.output().rows);
+    let of_row = |row| {
+        let neighbor = move |&offset: &isize| call.sequences().neighbor(from, to, row, offset, stride);
+        offsets.iter().map(neighbor)
+    };
     (0..call.rows).flat_map(of_row).collect()
 }
 

@@ -98,7 +98,8 @@ fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: RopePtrs, index:
         };
         let mut all = vec![0.0; places.len() * 2 * pairs];
         for ((position, length), out) in places.into_iter().zip(all.chunks_mut((2 * pairs).max(1))) {
-            siskin_backend::angles(rope, position, length, out);
+            let frequency = rope.frequency(length);
+            siskin_kernels::ops::rope::turns_of(&frequency, rope.magnitude, position as u32, out);
         }
         all
     });

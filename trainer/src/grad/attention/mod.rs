@@ -2,9 +2,6 @@
 //! log-sum-exp per query and head, from which backward recomputes the softmax.
 
 mod head;
-mod mask;
-
-pub(crate) use mask::runs;
 
 use rayon::prelude::*;
 use siskin_graph::{Attention as Description, AttentionMask, Op};
@@ -98,10 +95,8 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
             self.projections.as_ref().map(|[k, v]| [k.project(size, &keys), v.project(size, &values)]);
         let (k, v) = projected.as_ref().map_or((&keys, &values), |[k, v]| (k, v));
         let rows = &self.attending[text];
-        let visible: Vec<_> = rows
-            .iter()
-            .map(|&row| mask::runs(self.description, self.queries, self.keys, text, row))
-            .collect();
+        let visible: Vec<_> =
+            rows.iter().map(|&row| self.description.key_runs(self.queries, self.keys, text, row)).collect();
         work(&KvHead {
             terms: &self.terms,
             first: kv_head * self.group(),
@@ -175,7 +170,7 @@ impl<T: Real> GradientRule<T> for AttentionRule {
     fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
         let Op::Attention(description) = &call.node.op else { return 0.0 };
         let (queries, keys) = (call.sequences(), call.input_sequences(1));
-        let visible = |text| mask::pairs(description, queries, keys, text);
+        let visible = |text| description.key_pairs(queries, keys, text);
         let pairs: usize = (0..queries.sequences.len()).map(visible).sum();
         4.0 * pairs as f64 * (description.heads * description.head_size) as f64
     }
