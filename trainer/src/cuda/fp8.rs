@@ -10,9 +10,9 @@ use siskin_device::{
 use siskin_format::Result;
 use siskin_graph::{Node, Op, WeightId, op};
 
-use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::Program;
 use crate::state::{TableData, Tables};
+use siskin_cuda::{CommandBuilder, int};
 
 /// The length of the amax history, in steps.
 const STEPS: usize = 16;
@@ -60,6 +60,8 @@ pub(super) struct Fp8LinearScaling {
     pub(super) weight: Fp8Scaling,
     /// Of the gradient of the output.
     pub(super) gradient: Fp8Scaling,
+    /// Whether the amax of these tensors is recorded.
+    pub(super) records_amax: bool,
 }
 
 /// The layouts that a tensor is cast to.
@@ -127,7 +129,7 @@ impl Fp8Matmuls {
     }
 
     /// Returns the scaling state of a matmul's tensors; `None` without fp8.
-    pub(super) fn of(&self, node: &Node) -> Option<Fp8LinearScaling> {
+    pub(super) fn of(&self, node: &Node, records_amax: bool) -> Option<Fp8LinearScaling> {
         let Op::Linear(op::Linear { parts }) = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
@@ -141,7 +143,7 @@ impl Fp8Matmuls {
                 format: range(index),
             }
         });
-        Some(Fp8LinearScaling { input, weight, gradient })
+        Some(Fp8LinearScaling { input, weight, gradient, records_amax })
     }
 
     /// Returns the command list that updates the history after a step, or after the batch that only fills it.

@@ -6,9 +6,9 @@ use siskin_format::Result;
 use siskin_graph::{Op, Routing, op};
 
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::{Program, Side};
 use crate::runner::RouterOptions;
+use siskin_cuda::{CommandBuilder, int};
 
 const THREADS: usize = 256;
 

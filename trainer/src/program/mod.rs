@@ -31,6 +31,14 @@ pub enum Side {
 }
 
 impl Side {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Encoder => "encoder",
+            Self::Decoder => "decoder",
+        }
+    }
+
     /// Returns the sequences of this side.
     pub fn sequences(self, batch: &TrainingBatch) -> &BatchSequences {
         match self {

@@ -57,10 +57,8 @@ impl<T: Real> Pass<'_, T> {
     ) -> Result<LossSum> {
         let HeadOutputs { mut gradients, on_output: mut see, mut probe } = shown;
         let program = self.program;
-        let (rows, columns) = (
-            program.row_count(program.graph.hidden, self.batch),
-            program.graph.values[program.graph.hidden].columns,
-        );
+        let rows = program.row_count(program.graph.hidden, self.batch);
+        let columns = program.graph.values[program.graph.hidden].columns;
         let step = if goal.loss.by_rows() { chunk_rows(program, rows) } else { rows.max(1) };
         let nodes = program.graph.nodes.len() - program.head_start;
         scratch.values.resize(nodes, Vec::new());

@@ -7,8 +7,8 @@ use siskin_format::Result;
 
 use super::{DeviceLoss, DeviceOutputs, THREADS, add_results};
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{Contrastive, LossPooling, Targets, texts_of};
+use siskin_cuda::{CommandBuilder, flag, int};
 
 /// The places of a batch's tables.
 struct Tables {

@@ -1,15 +1,15 @@
 //! The LM head and the loss, a chunk of rows at a time. Logits are overwritten by their gradient, so that there is
 //! one buffer of them.
 
+use siskin_cuda::flag;
+use siskin_cuda::ops::{Destination, OpTensors};
 use siskin_device::{DevicePtr, KernelArgument, MatrixShape, aligned};
 use siskin_format::Result;
 use siskin_graph::Op;
 
 use super::{DeviceObjective, PassBuilder};
-use crate::cuda::command_builder::{flag, padded_width};
 use crate::cuda::loss::DeviceOutputs;
-use crate::cuda::op;
-use crate::cuda::op::call::{GradientTarget, OpBackward};
+use crate::cuda::op::{self, OpBackward};
 use crate::program::Buffer;
 
 /// The approximate size of the widest buffer of a chunk, in bytes: each chunk reads and writes the gradients of the
@@ -108,7 +108,7 @@ impl PassBuilder<'_> {
         let last = nodes.len().saturating_sub(1);
         let columns = program.graph.values[program.graph.output].columns;
         let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear(_)));
-        let stride = if padded { padded_width(self.runner.precision, columns) } else { columns };
+        let stride = if padded { self.runner.precision.padded(columns) } else { columns };
         let base = self.runner.areas.head.place;
         let mut bytes = 0;
         let mut next = |size: usize| {
@@ -143,7 +143,9 @@ impl PassBuilder<'_> {
             if index + 1 == count {
                 call.stride = tables.stride;
             }
-            op::forward(&mut self.builder, &call, &inputs, tables.values[index], 0);
+            let tensors = OpTensors { inputs: &inputs, out: tables.values[index], saved: 0 };
+            let fp8 = self.fp8_scaling(&call);
+            op::forward(&mut self.builder, &call, tensors, fp8);
             self.mark(program.head_start + index, tables.values[index], rows, call.stride);
         }
     }
@@ -175,7 +177,7 @@ impl PassBuilder<'_> {
                 let maker = self.producer(value);
                 let place = maker.map_or(input.gradient, |maker| tables.gradients[maker]);
                 let known = &mut written[maker.unwrap_or(count)];
-                to.push(Some(GradientTarget { ptr: place, accumulate: std::mem::replace(known, true) }));
+                to.push(Some(Destination { ptr: place, accumulate: std::mem::replace(known, true) }));
             }
             let of = |&value: &usize| self.producer(value).map_or(input.value, |maker| tables.values[maker]);
             let inputs: Vec<DevicePtr> = node.inputs.iter().map(of).collect();
@@ -190,6 +192,8 @@ impl PassBuilder<'_> {
                 saved: 0,
                 gradient,
                 input_gradients: &to,
+                weight_gradients: &self.runner.weights.gradients,
+                fp8: self.fp8_scaling(&call),
             };
             op::backward(&mut self.builder, &call, &back);
         }

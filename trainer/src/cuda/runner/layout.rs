@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use siskin_cuda::ops::saved_len;
 use siskin_device::aligned;
 use siskin_format::Result;
 
 use super::{DeviceRunner, PassKind};
 use crate::batch::TrainingBatch;
-use crate::cuda::op;
 use crate::program::{Buffer, BufferLayout, Layouts};
 
 impl DeviceRunner {
@@ -44,7 +44,7 @@ impl DeviceRunner {
             }
             Buffer::Saved { node, .. } => {
                 let node = &self.program.graph.nodes[node];
-                4 * op::saved_len(node, self.program.row_count(node.output, batch))
+                4 * saved_len(node, self.program.row_count(node.output, batch))
             }
         })
     }

@@ -2,16 +2,19 @@
 
 use std::collections::HashSet;
 
+use siskin_cuda::CommandBuilder;
+use siskin_cuda::ops::linear::LinearPtrs;
+use siskin_cuda::ops::norm::NormPtrs;
+use siskin_cuda::ops::{Destination, OpCall, OpTensors, RowSequences};
 use siskin_device::DevicePtr;
 use siskin_format::Result;
 use siskin_graph::op::Activate;
-use siskin_graph::{ActivationFunction, Op};
+use siskin_graph::{ActivationFunction, Op, ValueId};
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::CommandBuilder;
-use crate::cuda::op::call::{GradientTarget, OpBackward, OpCall};
-use crate::cuda::op::{self, LinearPtrs, NormPtrs};
+use crate::cuda::fp8::Fp8LinearScaling;
+use crate::cuda::op::{self, OpBackward};
 use crate::cuda::routers::{LossFactors, RouterGradient, RouterLosses, RouterRows};
 use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
@@ -49,19 +52,30 @@ impl<'a> PassBuilder<'a> {
         }
     }
 
+    /// Returns the sequences that the rows of a value belong to.
+    fn sequences(&self, value: ValueId) -> RowSequences<'a> {
+        let side = self.runner.program.sides[value];
+        RowSequences { name: side.name(), batch: side.sequences(self.batch) }
+    }
+
     pub(super) fn call(&self, node: usize, rows: Option<usize>) -> OpCall<'a> {
         let program = &self.runner.program;
         let node = &program.graph.nodes[node];
         let rows = rows.unwrap_or_else(|| program.row_count(node.output, self.batch));
         OpCall {
-            program,
+            graph: &program.graph,
             node,
-            batch: self.batch,
-            weights: &self.runner.weights,
+            weights: &self.runner.weights.list,
+            queries: self.sequences(node.output),
+            keys: self.sequences(node.inputs.get(1).copied().unwrap_or(node.output)),
             rows,
             stride: program.graph.values[node.output].columns,
-            records_amax: self.computes_gradients,
         }
+    }
+
+    /// Returns the scaling of a node's matmul in fp8; `None` without fp8.
+    pub(super) fn fp8_scaling(&self, call: &OpCall<'_>) -> Option<Fp8LinearScaling> {
+        self.runner.weights.fp8_scaling(call.node, self.computes_gradients)
     }
 
     pub(super) fn place(&self, buffer: Buffer) -> DevicePtr {
@@ -88,7 +102,8 @@ impl<'a> PassBuilder<'a> {
             }
             return Ok(Some(gelu));
         }
-        op::forward(&mut self.builder, &call, &inputs, out, kept);
+        let fp8 = self.fp8_scaling(&call);
+        op::forward(&mut self.builder, &call, OpTensors { inputs: &inputs, out, saved: kept }, fp8);
         let again = matches!(self.schedule.steps[index], ScheduleStep::Forward { recomputed: true, .. });
         if !again {
             self.mark(node, out, call.rows, call.columns());
@@ -139,7 +154,7 @@ impl<'a> PassBuilder<'a> {
         if !gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
             return None;
         }
-        if !op::fuses_gelu(call, self.runner.precision) {
+        if !op::fuses_gelu(call, self.fp8_scaling(call), self.runner.precision) {
             return None;
         }
         let (taken, read) = (self.layout.place(next.writes[0]), self.layout.place(own.inputs[0]));
@@ -148,9 +163,9 @@ impl<'a> PassBuilder<'a> {
     }
 
     /// Returns where the gradient of an input goes, and marks it as written.
-    fn to(&mut self, buffer: Buffer) -> GradientTarget {
-        let Buffer::Gradient(value) = buffer else { return GradientTarget { ptr: 0, accumulate: false } };
-        GradientTarget { ptr: self.place(buffer), accumulate: !self.written.insert(value) }
+    fn to(&mut self, buffer: Buffer) -> Destination {
+        let Buffer::Gradient(value) = buffer else { return Destination { ptr: 0, accumulate: false } };
+        Destination { ptr: self.place(buffer), accumulate: !self.written.insert(value) }
     }
 
     pub(super) fn backward(&mut self, index: usize, node: usize) -> Result<()> {
@@ -159,10 +174,18 @@ impl<'a> PassBuilder<'a> {
         let place = |buffer: Option<Buffer>| buffer.map_or(0, |buffer| self.place(buffer));
         let inputs: Vec<DevicePtr> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
         let (output, kept, gradient) = (place(uses.output), place(uses.saved), place(uses.gradient));
-        let to: Vec<Option<GradientTarget>> =
+        let to: Vec<Option<Destination>> =
             uses.input_gradients.iter().map(|buffer| buffer.map(|buffer| self.to(buffer))).collect();
         let call = self.call(node, None);
-        let back = OpBackward { inputs: &inputs, output, saved: kept, gradient, input_gradients: &to };
+        let back = OpBackward {
+            inputs: &inputs,
+            output,
+            saved: kept,
+            gradient,
+            input_gradients: &to,
+            weight_gradients: &self.runner.weights.gradients,
+            fp8: self.fp8_scaling(&call),
+        };
         op::backward(&mut self.builder, &call, &back);
         if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
             let own = RouterGradient { rows: call.rows, scores, gradient: to.ptr };

@@ -1,33 +1,36 @@
 //! What kernels are appended to: the command list, with scratch memory and batch tables.
 
-use siskin_device::{CommandList, DevicePtr, KernelArgument, Precision, aligned};
+use siskin_device::{CommandList, DevicePtr, KernelArgument, aligned};
 
-use super::batch_tables::BatchTables;
+use crate::batch_tables::BatchTables;
 
 /// The command list, scratch memory and batch tables that operations write to.
-pub(super) struct CommandBuilder<'a> {
-    pub(super) commands: &'a mut CommandList,
-    pub(super) tables: &'a mut BatchTables,
-    pub(super) scratch: &'a mut OpScratch,
+#[derive(Debug)]
+pub struct CommandBuilder<'a> {
+    /// The command list.
+    pub commands: &'a mut CommandList,
+    /// The tables of the batch, which the caller copies to the device before the commands run.
+    pub tables: &'a mut BatchTables,
+    /// Scratch memory, which the caller allocates before the commands run.
+    pub scratch: &'a mut OpScratch,
 }
 
 /// Scratch memory of an operation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct OpScratch {
+pub struct OpScratch {
     base: DevicePtr,
     used: usize,
-    /// The maximum that any operation used.
-    pub(super) most: usize,
+    most: usize,
 }
 
 impl OpScratch {
     /// Scratch memory that begins at `base`.
-    pub(super) fn new(base: DevicePtr) -> Self {
+    pub fn new(base: DevicePtr) -> Self {
         Self { base, used: 0, most: 0 }
     }
 
     /// Allocates f32 elements, until the next operation begins.
-    pub(super) fn floats(&mut self, count: usize) -> DevicePtr {
+    pub fn floats(&mut self, count: usize) -> DevicePtr {
         let place = self.base + self.used as DevicePtr;
         self.used += aligned(4 * count);
         self.most = self.most.max(self.used);
@@ -35,32 +38,32 @@ impl OpScratch {
     }
 
     /// Like [`Self::floats`], in bytes.
-    pub(super) fn bytes(&mut self, count: usize) -> DevicePtr {
+    pub fn bytes(&mut self, count: usize) -> DevicePtr {
         self.floats(count.div_ceil(4))
     }
 
     /// Like [`Self::floats`], for f64 elements.
-    pub(super) fn doubles(&mut self, count: usize) -> DevicePtr {
+    pub fn doubles(&mut self, count: usize) -> DevicePtr {
         self.floats(2 * count)
     }
 
     /// Frees all scratch memory.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.used = 0;
+    }
+
+    /// Returns the most bytes that any operation has used: the size that must be allocated at the base.
+    pub fn max_bytes(&self) -> usize {
+        self.most
     }
 }
 
 /// Returns a boolean argument.
-pub(super) fn flag(on: bool) -> KernelArgument {
+pub fn flag(on: bool) -> KernelArgument {
     KernelArgument::Int(i32::from(on))
 }
 
 /// Returns an integer argument.
-pub(super) fn int(number: usize) -> KernelArgument {
+pub fn int(number: usize) -> KernelArgument {
     KernelArgument::Int(i32::try_from(number).unwrap_or(i32::MAX))
-}
-
-/// Returns the padded width of table rows with `columns` columns.
-pub(super) fn padded_width(precision: Precision, columns: usize) -> usize {
-    columns.next_multiple_of(precision.vector_width())
 }
