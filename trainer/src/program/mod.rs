@@ -20,7 +20,7 @@ use siskin_graph::{
 };
 
 use crate::batch::{BatchSequences, TrainingBatch};
-use crate::grad::takes_packed;
+use crate::grad::rule;
 
 /// Which sequences the rows of a value belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,8 @@ impl Program {
     /// Returns for each weight whether all operations that read it take it packed.
     pub fn takes_packed(&self) -> Vec<bool> {
         let mut takes = vec![true; self.weights.len()];
-        for node in self.nodes.iter().filter(|node| !takes_packed(&node.op)) {
+        let packed = |node: &&ProgramNode| rule::<f32>(&node.op).is_ok_and(|rule| rule.takes_packed());
+        for node in self.nodes.iter().filter(|node| !packed(node)) {
             node.op.weights().into_iter().for_each(|weight| takes[weight] = false);
         }
         takes
