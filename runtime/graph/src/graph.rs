@@ -1,9 +1,10 @@
 //! Graphs: nodes in topological order.
 
 use crate::ir::{RowKind, ValueId, ValueShape, Weight};
-use crate::op::{Attention, AttentionMask, CausalConv1d, Im2col, Op, Operands};
+use crate::op::{Attention, AttentionMask, CausalConv1d, Im2col, Op, Operands, ShapeCheck};
 use crate::rope::{RopeScalingRule, RopeTable};
 use crate::window::Window;
+use siskin_format::{Error, ErrorKind, Result};
 
 /// An operation with its inputs and its output.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,13 +71,46 @@ impl Graph {
     /// Appends a node; returns its output, which has the shape that the operation gives it.
     pub fn push(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
         let op = op.into();
-        let shapes: Vec<ValueShape> = inputs.iter().map(|&input| self.values[input]).collect();
-        let operands = Operands { inputs: &shapes, weights: &self.weights, ropes: &self.ropes };
-        let shape = op.operation().output(&operands);
+        let shape = op.operation().output(&self.operands(&self.shapes(inputs)));
         self.values.push(shape);
         let output = self.values.len() - 1;
         self.nodes.push(Node { op, inputs: inputs.to_vec(), output });
         output
+    }
+
+    /// Checks that the inputs, weights and outputs of all nodes have the shapes that their operations require.
+    pub fn check(&self) -> Result<()> {
+        for (index, node) in self.nodes.iter().enumerate() {
+            self.check_node(node).map_err(|reason| {
+                let message = format!("operation {index}, {}: {reason}", node.op.name());
+                Error::new(ErrorKind::Corrupt, "graph", message)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_node(&self, node: &Node) -> ShapeCheck {
+        let (operation, count) = (node.op.operation(), node.inputs.len());
+        if !operation.input_counts().contains(&count) {
+            return Err(format!("{count} inputs instead of {:?}", operation.input_counts()));
+        }
+        let shapes = self.shapes(&node.inputs);
+        let operands = self.operands(&shapes);
+        operation.check(&operands)?;
+        let (found, expected) = (self.values[node.output], operation.output(&operands));
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!("the output is {found:?} instead of {expected:?}"))
+        }
+    }
+
+    fn shapes(&self, values: &[ValueId]) -> Vec<ValueShape> {
+        values.iter().map(|&value| self.values[value]).collect()
+    }
+
+    fn operands<'a>(&'a self, inputs: &'a [ValueShape]) -> Operands<'a> {
+        Operands { inputs, weights: &self.weights, ropes: &self.ropes }
     }
 
     /// Returns the attention of every layer with a KV cache, in order of layer.

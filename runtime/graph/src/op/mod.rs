@@ -24,7 +24,7 @@ pub use input::{ExternalInput, InputFeatures};
 pub use linear::Linear;
 pub use linear_attention::{CausalConv1d, DecayGate, LinearAttention, STATE_PANEL, StateUpdate};
 pub use norm::{L2Normalize, Norm, NormKind};
-pub use operation::{Operands, Operation};
+pub use operation::{Operands, Operation, ShapeCheck};
 
 use crate::ir::WeightId;
 use std::fmt;
