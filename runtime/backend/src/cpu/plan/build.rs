@@ -1,6 +1,6 @@
 //! Schedules the graph's nodes into steps, assigns arena offsets to all values, and fuses operations.
 
-use super::arena_allocator::{ArenaRange, Places};
+use super::buffers::{Buffers, PlannedBuffer};
 use super::{BufferView, Plan, PlanStep, RowOp, Weights};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::{Graph, Node, RowCounts, RowKind, ValueId};
@@ -32,7 +32,7 @@ pub(super) struct Quantized {
     pub(super) kind: InputKind,
     pub(super) from: BufferView,
     pub(super) to: BufferView,
-    pub(super) place: ArenaRange,
+    pub(super) buffer: PlannedBuffer,
 }
 
 /// A plan while it is built.
@@ -41,26 +41,23 @@ pub(super) struct Planner<'a> {
     pub(super) weights: &'a Weights,
     /// The maximum numbers of rows in a batch.
     pub(super) most: RowCounts,
-    pub(super) places: Places,
+    pub(super) arena: Buffers,
     /// The view of each computed value.
     pub(super) views: Vec<Option<BufferView>>,
     /// The value that owns the buffer that each value's view points into.
     pub(super) owners: Vec<ValueId>,
     /// The allocation of each value that owns a buffer.
-    buffers: Vec<Option<ArenaRange>>,
+    buffers: Vec<Option<PlannedBuffer>>,
     pub(super) quantized: Vec<Quantized>,
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
     /// The angles of each RoPE table.
     pub(super) rope_angles: Vec<Option<BufferView>>,
     /// The MoE slots of each router output, freed together with it.
-    pub(super) slots: Vec<(ValueId, BufferView, ArenaRange)>,
+    pub(super) slots: Vec<(ValueId, BufferView, PlannedBuffer)>,
     pub(super) steps: Vec<PlanStep>,
     /// Nodes that were fused into a matmul.
     pub(super) absorbed: Vec<usize>,
-    /// Allocations that become free after the step that last reads them, with that step's number. The rows of a step
-    /// run in parallel, so an allocation must not be reused within one step.
-    pending: Vec<(usize, ArenaRange)>,
 }
 
 impl Plan {
@@ -74,18 +71,13 @@ impl Plan {
             let (steps, ropes) = (Vec::new(), Vec::new());
             return Ok(Self { steps, ropes, words: 0, output, most });
         }
-        let mut planner = Planner::new(graph, weights, most);
-        for (index, node) in graph.nodes.iter().enumerate() {
-            if !planner.absorbed.contains(&index) {
-                lowering(node).plan(&mut planner, node)?;
-            }
-            planner.give_back(index);
-        }
+        let recorded = Planner::new(graph, weights, most, Buffers::default()).run()?;
+        let planner = Planner::new(graph, weights, most, recorded.arena.with_offsets()).run()?;
         let output = planner.view(graph.output)?;
         Ok(Self {
             steps: planner.steps,
             ropes: graph.ropes.clone(),
-            words: planner.places.end(),
+            words: planner.arena.arena_words(),
             output,
             most,
         })
@@ -93,7 +85,7 @@ impl Plan {
 }
 
 impl<'a> Planner<'a> {
-    fn new(graph: &'a Graph, weights: &'a Weights, most: RowCounts) -> Self {
+    fn new(graph: &'a Graph, weights: &'a Weights, most: RowCounts, arena: Buffers) -> Self {
         let count = graph.values.len();
         let mut owners: Vec<ValueId> = (0..count).collect();
         for node in &graph.nodes {
@@ -110,7 +102,7 @@ impl<'a> Planner<'a> {
             graph,
             weights,
             most,
-            places: Places::default(),
+            arena,
             views: vec![None; count],
             owners,
             buffers: vec![None; count],
@@ -120,8 +112,18 @@ impl<'a> Planner<'a> {
             slots: Vec::new(),
             steps: Vec::new(),
             absorbed: Vec::new(),
-            pending: Vec::new(),
         }
+    }
+
+    /// Plans all nodes.
+    fn run(mut self) -> Result<Self> {
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            if !self.absorbed.contains(&index) {
+                lowering(node).plan(&mut self, node)?;
+            }
+            self.release(index);
+        }
+        Ok(self)
     }
 
     pub(super) fn view(&self, value: ValueId) -> Result<BufferView> {
@@ -139,54 +141,27 @@ impl<'a> Planner<'a> {
 
     /// Allocates a buffer for a value that step `step` writes.
     pub(super) fn allocate(&mut self, value: ValueId, step: usize) -> BufferView {
-        self.settle(step);
         let columns = self.graph.values[value].columns;
         // Rows are whole cache lines, to avoid false sharing between workers.
         let stride = columns.next_multiple_of(16);
-        let place = self.places.take(stride * self.row_count(self.rows(value)));
-        self.buffers[value] = Some(place);
-        let view = BufferView { offset: place.offset, stride, columns };
+        let buffer = self.arena.allocate(stride * self.row_count(self.rows(value)), step);
+        self.buffers[value] = Some(buffer);
+        let view = BufferView { offset: buffer.offset, stride, columns };
         self.views[value] = Some(view);
         view
     }
 
-    /// Queues the buffers whose last reader is node `index` for freeing.
-    fn give_back(&mut self, index: usize) {
+    /// Releases the buffers whose last reader is node `index`.
+    fn release(&mut self, index: usize) {
         let step = self.steps.len().saturating_sub(1);
-        for value in 0..self.last_use.len() {
-            if self.last_use[value] == index
-                && let Some(place) = self.buffers[value].take()
-            {
-                self.pending.push((step, place));
-            }
-        }
-        let (last_use, pending) = (&self.last_use, &mut self.pending);
-        self.slots.retain(|&(routed, _, place)| {
-            let keep = last_use[routed] != index;
-            if !keep {
-                pending.push((step, place));
-            }
-            keep
-        });
-        self.quantized.retain(|made| {
-            let keep = last_use[made.owner] != index;
-            if !keep {
-                pending.push((step, made.place));
-            }
-            keep
-        });
-    }
-
-    /// Frees the buffers that were queued before step `step`.
-    pub(super) fn settle(&mut self, step: usize) {
-        let places = &mut self.places;
-        self.pending.retain(|(last, place)| {
-            let keep = *last >= step;
-            if !keep {
-                places.give_back(*place);
-            }
-            keep
-        });
+        let (last_use, arena) = (&self.last_use, &mut self.arena);
+        let ends = |value: ValueId| last_use[value] == index;
+        let own = self.buffers.iter_mut().enumerate().filter(|(value, _)| ends(*value));
+        own.filter_map(|(_, buffer)| buffer.take()).for_each(|buffer| arena.release(buffer, step));
+        let slots = self.slots.extract_if(.., |(routed, ..)| ends(*routed));
+        slots.for_each(|(.., buffer)| arena.release(buffer, step));
+        let quantized = self.quantized.extract_if(.., |made| ends(made.owner));
+        quantized.for_each(|made| arena.release(made.buffer, step));
     }
 
     /// Returns the step that the next row operation will be part of.

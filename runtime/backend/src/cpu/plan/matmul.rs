@@ -109,12 +109,11 @@ impl Planner<'_> {
             return Ok(*view);
         }
         let from = self.view(routed)?;
-        self.settle(self.steps.len());
         let words = slot_words(&routing, self.most.batch);
-        let place = self.places.take(words);
-        let to = BufferView { offset: place.offset, stride: words, columns: words };
+        let buffer = self.arena.allocate(words, self.steps.len());
+        let to = BufferView { offset: buffer.offset, stride: words, columns: words };
         self.steps.push(PlanStep::Arrange { routing, routed: from, to });
-        self.slots.push((routed, to, place));
+        self.slots.push((routed, to, buffer));
         Ok(to)
     }
 
@@ -155,9 +154,8 @@ impl Planner<'_> {
             return made.to;
         }
         let words = QuantizedRowLayout::new(from.columns).words();
-        self.settle(self.row_step(rows));
-        let place = self.places.take(words * self.row_count(rows));
-        let to = BufferView { offset: place.offset, stride: words, columns: words };
+        let buffer = self.arena.allocate(words * self.row_count(rows), self.row_step(rows));
+        let to = BufferView { offset: buffer.offset, stride: words, columns: words };
         self.row_op(
             rows,
             match kind {
@@ -165,7 +163,7 @@ impl Planner<'_> {
                 InputKind::Float | InputKind::Quantized => RowOp::Quantize { from, to },
             },
         );
-        self.quantized.push(Quantized { owner: self.owners[value], kind, from, to, place });
+        self.quantized.push(Quantized { owner: self.owners[value], kind, from, to, buffer });
         to
     }
 

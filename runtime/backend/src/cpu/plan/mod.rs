@@ -1,6 +1,6 @@
 //! Lowers a graph to a plan: buffers, fused matmuls and the order of steps. Plain data, printable.
 
-mod arena_allocator;
+mod buffers;
 mod build;
 mod cached;
 mod fusion;

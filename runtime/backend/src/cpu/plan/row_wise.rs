@@ -87,9 +87,8 @@ impl Planner<'_> {
         }
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
         let stride = columns.next_multiple_of(16);
-        self.settle(self.row_step(RowKind::Batch));
-        let place = self.places.take(stride * self.most.batch);
-        let to = BufferView { offset: place.offset, stride, columns };
+        let buffer = self.arena.allocate(stride * self.most.batch, self.row_step(RowKind::Batch));
+        let to = BufferView { offset: buffer.offset, stride, columns };
         self.row_op(RowKind::Batch, RowOp::RopeAngles { rope, to });
         self.rope_angles[rope] = Some(to);
         to
