@@ -15,9 +15,8 @@ use std::collections::HashMap;
 use siskin_format::file::File;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
-use siskin_graph::{
-    AttentionMask, Graph, Op, OutputHead, RopeTable, RowCounts, RowKind, Weight, WeightId, op,
-};
+use siskin_graph::op::{Rope, SinusoidalPositions};
+use siskin_graph::{AttentionMask, Graph, Op, OutputHead, RopeTable, RowCounts, RowKind, Weight, WeightId};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::grad::rule;
@@ -234,10 +233,11 @@ impl GraphJoin {
             op.each_weight(&mut |weight| *weight = weights[*weight]);
             let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
             match &mut op {
-                Op::Rope(op::Rope { rope, .. })
-                | Op::SinusoidalPositions(op::SinusoidalPositions { rope, .. }) => *rope += ropes,
-                Op::StoreCrossKv(op::StoreCrossKv { attention }) => {
-                    self.cross_kv.insert(attention.layer, [inputs[0], inputs[1]]);
+                Op::Rope(Rope { rope, .. }) | Op::SinusoidalPositions(SinusoidalPositions { rope, .. }) => {
+                    *rope += ropes;
+                }
+                Op::StoreCrossKv(store) => {
+                    self.cross_kv.insert(store.attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }
                 Op::Attention(attention) if attention.attention_mask == AttentionMask::CrossAttention => {
