@@ -204,3 +204,47 @@ impl Graph {
         Self { output: self.hidden, head: OutputHead::Hidden, exits: Vec::new(), ..self.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+    use crate::op::{Add, Norm, NormKind, Rope, SliceColumns};
+    use crate::rope::RopeTable;
+
+    /// A graph of one operation on two values of 8 and of 6 columns.
+    fn of(op: impl Into<Op>, inputs: &[ValueId]) -> Graph {
+        let mut b = Builder::new(&|_| false);
+        let (_, narrow) = (b.embed("wide", 10, 8), b.embed("narrow", 10, 6));
+        b.vector("norm.weight", 4);
+        b.rope_table(RopeTable { frequencies: vec![1.0, 0.5], magnitude: 1.0, stretch: None });
+        let mut graph = b.finish(narrow);
+        graph.push(op, inputs);
+        graph
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_found() {
+        let norm = |group| Norm { kind: NormKind::Rms, weight: 2, bias: None, epsilon: 1e-5, group };
+        let slice = |start, columns| SliceColumns { start, columns };
+        let rope = |head_size| Rope { rope: 0, head_size };
+        let cases = [
+            (of(norm(4), &[0]), None),
+            (of(norm(4), &[1]), Some("operation 2, Norm: 6 columns are not a multiple of 4")),
+            (of(norm(8), &[0]), Some("operation 2, Norm: norm.weight has 4 columns instead of 8")),
+            (of(slice(2, 4), &[1]), None),
+            (of(slice(3, 4), &[1]), Some("operation 2, SliceColumns: takes 4 columns from 3 of 6")),
+            (of(rope(4), &[0]), None),
+            (of(rope(2), &[0]), Some("operation 2, Rope: rotates 4 columns of heads of 2")),
+            (of(Add, &[0, 0]), None),
+            (of(Add, &[0]), Some("operation 2, Add: 1 inputs instead of [2]")),
+        ];
+        for (graph, expected) in cases {
+            let found = graph.check().err().map(|error| error.to_string());
+            match expected {
+                Some(expected) => assert!(found.is_some_and(|found| found.contains(expected)), "{expected}"),
+                None => assert_eq!(found, None),
+            }
+        }
+    }
+}

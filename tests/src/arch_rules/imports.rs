@@ -14,7 +14,7 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/graph/src",
         &[
-            &["attention_mask", "builder", "graph", "ir", "op", "pass", "pooling", "rope", "used", "window"],
+            &["attention_mask", "builder", "graph", "ir", "op", "pass", "pooling", "rope", "window"],
             &["arch"],
             &["adapter"],
         ],

@@ -1,8 +1,8 @@
 //! The operations of a graph: one struct for each, and one table of them.
 //!
-//! A struct has the operation's parameters, and implements [`Operation`], its shape and weights. What else is done with
-//! operations is a trait of the crate that does it, implemented by every struct; the crate finds the implementation
-//! with [`dispatch!`](crate::dispatch), which does not compile while one is missing.
+//! A struct has the operation's parameters, and implements [`Operation`]: its weights, shapes and checks. Everything
+//! else that is done with operations is a trait of the crate that does it, which every struct implements. The crate
+//! finds the implementation with [`dispatch!`](crate::dispatch), which does not compile while one is missing.
 
 mod attention;
 mod columns;
