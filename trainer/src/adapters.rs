@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use siskin_format::file::File;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::adapter::AdapterPart;
-use siskin_graph::{Node, Op, ValueShape, Weight, WeightRole, op};
+use siskin_graph::op::{Add, Affine, Linear, Op, Scale};
+use siskin_graph::{Node, ValueShape, Weight, WeightRole};
 
 use crate::parameters::{Parameter, Parameters};
 use crate::program::Program;
@@ -109,7 +110,7 @@ pub fn insert_adapters(program: &mut Program, options: &AdapterOptions) -> Resul
             program.head_start = program.graph.nodes.len();
         }
         let beside = match &node.op {
-            Op::Linear(op::Linear { parts }) if index < tail => match parts[..] {
+            Op::Linear(Linear { parts }) if index < tail => match parts[..] {
                 [(weight, bias)] => Some((weight, bias)),
                 _ => None,
             },
@@ -185,23 +186,20 @@ fn insert(
     node.output = plain;
     if adapter.dora.is_some() {
         // The bias is not part of the normalized product.
-        node.op = Op::Linear(op::Linear { parts: vec![(adapter.base, None)] });
+        node.op = Linear { parts: vec![(adapter.base, None)] }.into();
     }
-    let linear = |weight: usize| Op::Linear(op::Linear { parts: vec![(weight, None)] });
+    let linear = |weight: usize| Linear { parts: vec![(weight, None)] }.into();
+    let scale = Scale { factor: options.factor() as f32 };
     program.graph.nodes.extend([
         node,
         Node { op: linear(adapter.a), inputs: vec![input], output: small },
         Node { op: linear(adapter.b), inputs: vec![small], output: wide },
-        Node {
-            op: Op::Scale(op::Scale { factor: options.factor() as f32 }),
-            inputs: vec![wide],
-            output: scaled,
-        },
-        Node { op: Op::Add(op::Add), inputs: vec![plain, scaled], output: sum },
+        Node { op: scale.into(), inputs: vec![wide], output: scaled },
+        Node { op: Add.into(), inputs: vec![plain, scaled], output: sum },
     ]);
     if let Some(DoraVectors { magnitude: wanted, inverse_norm: inverse, zeros }) = adapter.dora {
         let unit = value(shape.columns);
-        let affine = |weight: usize, bias: usize| Op::Affine(op::Affine { weight, bias });
+        let affine = |weight: usize, bias: usize| Affine { weight, bias }.into();
         program.graph.nodes.extend([
             Node { op: affine(inverse, zeros), inputs: vec![sum], output: unit },
             Node { op: affine(wanted, bias.unwrap_or(zeros)), inputs: vec![unit], output },

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use siskin_format::file::{StorageRole, Tensor};
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ModelConfig, TensorRule, TensorTransform};
-use siskin_graph::{Op, Weight, op};
+use siskin_graph::{Op, Weight};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 
@@ -99,10 +99,8 @@ fn asked(model: &ExportModel<'_>, rules: &[TensorRule], weight: &Weight) -> Stri
 fn kernel_size(model: &ExportModel<'_>, weight: &Weight) -> Option<usize> {
     model.graphs.iter().find_map(|graph| {
         graph.nodes.iter().find_map(|node| match node.op {
-            Op::CausalConv1d(op::CausalConv1d { taps, weight: id, .. })
-                if graph.weights.get(id) == Some(weight) =>
-            {
-                Some(taps)
+            Op::CausalConv1d(convolution) if graph.weights.get(convolution.weight) == Some(weight) => {
+                Some(convolution.taps)
             }
             _ => None,
         })

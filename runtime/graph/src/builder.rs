@@ -15,8 +15,7 @@ use siskin_kernels::functions::{ActivationFunction, GateLimits};
 
 /// Appends operations to a graph; each method returns the new value.
 ///
-/// Shapes are checked when the plan binds the weights, not here: a wrong width can be an error of the file as well as
-/// of the family.
+/// Shapes follow from the operations' rules. [`Graph::check`] checks them when the graph is complete.
 pub struct Builder<'a> {
     graph: Graph,
     /// Index of each weight: MoE models have tens of thousands.

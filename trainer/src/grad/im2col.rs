@@ -1,12 +1,9 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin_graph::{Op, op};
+use siskin_graph::op::Im2col;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
-
-/// Rows at some offsets; zeros beyond the ends of a sequence.
-pub(super) struct Im2col;
 
 /// Returns the input row at `offset` from the one that matches output row `row`.
 fn of_call<T: Real>(call: &RuleCall<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
@@ -19,7 +16,7 @@ impl<T: Real> GradientRule<T> for Im2col {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Im2col(op::Im2col { offsets, stride }) = &call.node.op else { return };
+        let Self { offsets, stride } = self;
         let input_columns = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             for (offset, out) in offsets.iter().zip(out.chunks_mut(input_columns)) {
@@ -32,7 +29,7 @@ impl<T: Real> GradientRule<T> for Im2col {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Im2col(op::Im2col { offsets, stride }) = &call.node.op else { return };
+        let Self { offsets, stride } = self;
         let (input_columns, columns) = (call.input(0).columns, call.columns());
         let Some(to) = &mut back.input_gradients[0] else { return };
         for row in 0..call.rows {

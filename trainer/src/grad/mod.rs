@@ -1,9 +1,7 @@
-//! Forward and backward of each operation: one rule per operation, one file per topic.
+//! Forward and backward of each operation: every operation implements [`GradientRule`], one file per topic.
 //!
 //! A rule computes its forward pass in plain floats, not in the integers and panels of the runtime, and adds the
 //! gradients of its inputs and weights.
-
-#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
 
 mod add;
 mod attention;
@@ -19,7 +17,8 @@ mod rope;
 mod table;
 
 use siskin_format::{Error, Result};
-use siskin_graph::{Node, Op, ValueShape};
+use siskin_graph::op::{ExternalInput, Op, StoreCrossKv};
+use siskin_graph::{Node, ValueShape};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::parameters::{Gradients, Parameter, Parameters};
@@ -111,7 +110,21 @@ impl Reads {
 }
 
 /// Forward and backward of an operation in training.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no gradient rule",
+    note = "implement `GradientRule<T>` for it in a file of `trainer/src/grad/`, or list it in `without_rule!`"
+)]
 pub trait GradientRule<T: Real>: Sync {
+    /// Returns false if the operation cannot be trained; its other methods are then not called.
+    fn is_supported(&self) -> bool {
+        true
+    }
+
+    /// Returns true if the rule takes its matrices packed.
+    fn takes_packed(&self) -> bool {
+        false
+    }
+
     /// Returns what backward reads.
     fn reads(&self) -> Reads {
         Reads::INPUTS
@@ -134,48 +147,28 @@ pub trait GradientRule<T: Real>: Sync {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>);
 }
 
-/// Returns true if the rule of an operation takes its matrices packed.
-pub fn takes_packed(op: &Op) -> bool {
-    use Op::{Embed, EmbedPosition, EmbedSegment, ExpertLinear, Linear};
-    matches!(
-        op,
-        Linear { .. } | ExpertLinear { .. } | Embed { .. } | EmbedSegment { .. } | EmbedPosition { .. }
-    )
+/// Refuses operations that no program contains, or that cannot be trained.
+macro_rules! without_rule {
+    ($($operation:ident),*) => {$(
+        impl<T: Real> GradientRule<T> for $operation {
+            fn is_supported(&self) -> bool {
+                false
+            }
+
+            fn forward(&self, _: &RuleCall<'_, T>, _: &[&[T]], _: &mut [T], _: &mut [T]) {}
+
+            fn backward(&self, _: &RuleCall<'_, T>, _: RuleBackward<'_, '_, T>) {}
+        }
+    )*};
 }
 
-/// Returns the rule of an operation: one line for each.
-pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn GradientRule<T>> {
-    Ok(match op {
-        Op::Embed(_) | Op::EmbedSegment(_) | Op::EmbedPosition(_) => &embed::Embed,
-        Op::SinusoidalPositions(_) => &embed::Sine,
-        Op::InputFeatures(_) => &embed::SuppliedFeatures,
-        Op::Im2col(_) => &im2col::Im2col,
-        Op::Norm(_) => &norm::NormRule,
-        Op::Linear(_) => &linear::Linear,
-        Op::Route(_) => &experts::Route,
-        Op::Dispatch(_) => &experts::Dispatch,
-        Op::ExpertLinear(_) => &experts::ExpertLinear,
-        Op::Combine(_) => &experts::Combine,
-        Op::SliceColumns(_) => &columns::SliceColumns,
-        Op::RepeatColumns(_) => &columns::RepeatColumns,
-        Op::SelectOutputs(_) => &columns::SelectOutputs,
-        Op::Rope(_) => &rope::RopeRule,
-        Op::Attention(_) => &attention::AttentionRule,
-        Op::Activate(_) => &elementwise::Activate,
-        Op::Gate(_) => &elementwise::Gate,
-        Op::ClampedGate(_) => &elementwise::GateLimited,
-        Op::Scale(_) => &elementwise::Scale,
-        Op::Softcap(_) => &elementwise::Softcap,
-        Op::Clamp(_) => &elementwise::Clamp,
-        Op::Add(_) => &add::Add,
-        Op::Affine(_) => &add::Affine,
-        Op::L2Normalize(_) => &norm::L2Normalize,
-        Op::DecayGate(_) => &linear_attention::DecayGate,
-        Op::CausalConv1d(_) => &linear_attention::CausalConv1d,
-        Op::LinearAttention(_) => &linear_attention::LinearAttention,
-        Op::ExternalInput(_) => {
-            return Err(Error::unsupported("graph", "ExternalInput has no backward rule"));
-        }
-        Op::StoreCrossKv(_) => return Err(Error::unsupported("graph", "StoreCrossKv has no backward rule")),
-    })
+without_rule!(ExternalInput, StoreCrossKv);
+
+/// Returns the rule of an operation.
+pub fn rule<T: Real>(op: &Op) -> Result<&dyn GradientRule<T>> {
+    let rule: &dyn GradientRule<T> = siskin_graph::dispatch!(op, |operation| operation);
+    if !rule.is_supported() {
+        return Err(Error::unsupported("graph", format!("{} has no backward rule", op.name())));
+    }
+    Ok(rule)
 }

@@ -1,12 +1,9 @@
 //! Normalization of groups of columns.
 
-use siskin_graph::{NormKind, Op, op};
+use siskin_graph::op::{L2Normalize, Norm, NormKind};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
-
-/// RMSNorm or LayerNorm of each group of columns.
-pub(super) struct NormRule;
 
 /// Returns the mean and the factor of a group.
 fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
@@ -19,9 +16,9 @@ fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
     (mean, T::ONE / (square / count + epsilon).sqrt())
 }
 
-impl<T: Real> GradientRule<T> for NormRule {
+impl<T: Real> GradientRule<T> for Norm {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Norm(op::Norm { kind, weight, bias, epsilon, group }) = call.node.op else { return };
+        let &Self { kind, weight, bias, epsilon, group } = self;
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let (weight, bias) = (call.weight(weight), bias.map(|bias| call.weight(bias)));
         table::each(out, columns, |row, out| {
@@ -40,7 +37,7 @@ impl<T: Real> GradientRule<T> for NormRule {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Norm(op::Norm { kind, weight, bias, epsilon, group }) = call.node.op else { return };
+        let &Self { kind, weight, bias, epsilon, group } = self;
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let factors = call.weight(weight);
         let (inputs, gradient) = (back.inputs, back.gradient);
@@ -93,12 +90,9 @@ fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]
     }
 }
 
-/// L2 normalization of each group of columns, times a factor.
-pub(super) struct L2Normalize;
-
 impl<T: Real> GradientRule<T> for L2Normalize {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::L2Normalize(op::L2Normalize { group, epsilon, factor }) = call.node.op else { return };
+        let &Self { group, epsilon, factor } = self;
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         table::each(out, columns, |row, out| {
@@ -112,7 +106,7 @@ impl<T: Real> GradientRule<T> for L2Normalize {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::L2Normalize(op::L2Normalize { group, epsilon, factor }) = call.node.op else { return };
+        let &Self { group, epsilon, factor } = self;
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         let (inputs, gradient) = (back.inputs, back.gradient);

@@ -15,11 +15,12 @@ use std::collections::HashMap;
 use siskin_format::file::File;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
+use siskin_graph::op::{Rope, SinusoidalPositions};
 use siskin_graph::pass::prune;
-use siskin_graph::{AttentionMask, Graph, Node, Op, RowKind, ValueId, Weight, WeightId, op};
+use siskin_graph::{AttentionMask, Graph, Node, Op, RowKind, ValueId, Weight, WeightId};
 
 use crate::batch::{BatchSequences, TrainingBatch};
-use crate::grad::takes_packed;
+use crate::grad::rule;
 
 /// Which sequences the rows of a value belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,8 @@ impl Program {
     /// Returns for each weight whether all operations that read it take it packed.
     pub fn takes_packed(&self) -> Vec<bool> {
         let mut takes = vec![true; self.graph.weights.len()];
-        for node in self.graph.nodes.iter().filter(|node| !takes_packed(&node.op)) {
+        let packed = |node: &&Node| rule::<f32>(&node.op).is_ok_and(|rule| rule.takes_packed());
+        for node in self.graph.nodes.iter().filter(|node| !packed(node)) {
             node.op.weights().into_iter().for_each(|weight| takes[weight] = false);
         }
         takes
@@ -192,10 +194,11 @@ impl GraphJoin {
             op.each_weight(&mut |weight| *weight = weights[*weight]);
             let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
             match &mut op {
-                Op::Rope(op::Rope { rope, .. })
-                | Op::SinusoidalPositions(op::SinusoidalPositions { rope, .. }) => *rope += ropes,
-                Op::StoreCrossKv(op::StoreCrossKv { attention }) => {
-                    self.cross_kv.insert(attention.layer, [inputs[0], inputs[1]]);
+                Op::Rope(Rope { rope, .. }) | Op::SinusoidalPositions(SinusoidalPositions { rope, .. }) => {
+                    *rope += ropes;
+                }
+                Op::StoreCrossKv(store) => {
+                    self.cross_kv.insert(store.attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }
                 Op::Attention(attention) if attention.attention_mask == AttentionMask::CrossAttention => {

@@ -1,6 +1,6 @@
 //! The names of nodes in errors, profiles and reports.
 
-use siskin_graph::{Node, Op, op};
+use siskin_graph::{Node, Op};
 
 use super::{Program, Side, recompute};
 
@@ -32,8 +32,8 @@ impl Program {
     /// Returns the longest sequence that the position tables of a side cover; `None` without position tables.
     pub fn max_positions(&self, side: Side) -> Option<usize> {
         let limit = |node: &Node| match node.op {
-            Op::EmbedPosition(op::EmbedPosition { table, offset }) if self.sides[node.output] == side => {
-                Some(self.graph.weights[table].rows.saturating_sub(offset))
+            Op::EmbedPosition(embed) if self.sides[node.output] == side => {
+                Some(self.graph.weights[embed.table].rows.saturating_sub(embed.offset))
             }
             _ => None,
         };

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use siskin_format::{Error, Result};
-use siskin_graph::{Op, op};
+use siskin_graph::op::{Embed, EmbedPosition, EmbedSegment, Op};
 
 use self::disjoint::split_disjoint;
 pub use self::routers::RouterOptions;
@@ -415,11 +415,11 @@ pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
         let texts = program.sequences(node.output, batch);
         let rows = texts.rows.iter();
         let (table, most, what) = match node.op {
-            Op::Embed(op::Embed { table }) => (table, rows.map(|row| row.token as usize).max(), "token"),
-            Op::EmbedSegment(op::EmbedSegment { table }) => {
+            Op::Embed(Embed { table }) => (table, rows.map(|row| row.token as usize).max(), "token"),
+            Op::EmbedSegment(EmbedSegment { table }) => {
                 (table, rows.map(|row| row.segment as usize).max(), "segment")
             }
-            Op::EmbedPosition(op::EmbedPosition { table, offset }) => {
+            Op::EmbedPosition(EmbedPosition { table, offset }) => {
                 (table, rows.map(|row| row.position + offset).max(), "position")
             }
             _ => continue,

@@ -1,7 +1,7 @@
 //! Auxiliary losses of MoE routers: load balancing, and the z-loss.
 
 use serde::{Deserialize, Serialize};
-use siskin_graph::{Op, Routing, op};
+use siskin_graph::{Op, Routing};
 
 use crate::program::{Program, Side};
 use crate::real::Real;
@@ -55,9 +55,7 @@ impl RouterStatistics {
     /// Returns the routing of a node, and its side.
     pub(super) fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
         match program.graph.nodes[node].op {
-            Op::Route(op::Route { routing }) => {
-                Some((routing, program.sides[program.graph.nodes[node].output]))
-            }
+            Op::Route(route) => Some((route.routing, program.sides[program.graph.nodes[node].output])),
             _ => None,
         }
     }

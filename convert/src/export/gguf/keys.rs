@@ -8,7 +8,7 @@ use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{GgufWindows, sliding_period};
-use siskin_graph::{AttentionMask, Graph, NormKind, Op, RopeScaling, RopeScalingRule, RopeTable, op};
+use siskin_graph::{AttentionMask, Graph, NormKind, Op, RopeScaling, RopeScalingRule, RopeTable};
 use siskin_kernels::quant::BlockType;
 
 /// Tensors that hold what other formats keep in configuration keys.
@@ -218,7 +218,7 @@ fn made(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String,
             count("rope.dimension_count", 2 * rope.frequencies.len());
         }
         let mut norms = graph.nodes.iter().filter_map(|node| match node.op {
-            Op::Norm(op::Norm { kind, .. }) => Some(kind),
+            Op::Norm(norm) => Some(norm.kind),
             _ => None,
         });
         let key = match norms.next_back() {

@@ -205,7 +205,7 @@ fn through_state(
     let k = b.l2_normalize(k, key_size, 1e-6, 1.0);
     let rate = b.activate(ActivationFunction::Sigmoid, rate);
     let decay = b.decay_gate(decay, &block(layer, "ssm_a.weight"), &block(layer, "ssm_dt.bias"));
-    let recurrence = LinearAttention {
+    let attention = LinearAttention {
         state: b.next_state(),
         heads: value_heads,
         query_heads: key_heads,
@@ -215,7 +215,7 @@ fn through_state(
         value_size,
         rule: StateUpdate::GatedDelta,
     };
-    let read = b.linear_attention(&[q, k, v, decay, rate], recurrence);
+    let read = b.linear_attention(&[q, k, v, decay, rate], attention);
     let normed = b.norm_of(NormKind::Rms, read, &block(layer, "ssm_norm"), value_size, h.epsilon);
     let gated = b.gate(ActivationFunction::Silu, gate, normed);
     b.linear(gated, &block(layer, "ssm_out"), h.width)

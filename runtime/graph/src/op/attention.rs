@@ -1,6 +1,7 @@
 //! Attention over cached keys and values, and rotary position embedding.
 
-use super::{Operands, Operation};
+use super::operation::check;
+use super::{Operands, Operation, ShapeCheck};
 use crate::ir::{ValueShape, WeightId};
 
 /// RoPE on each head of `head_size` columns.
@@ -139,7 +140,13 @@ pub struct StoreCrossKv {
     pub attention: Attention,
 }
 
-impl Operation for Rope {}
+impl Operation for Rope {
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.has_whole_groups(self.head_size)?;
+        let (rotated, size) = (2 * operands.ropes[self.rope].frequencies.len(), self.head_size);
+        check(rotated <= size, || format!("rotates {rotated} columns of heads of {size}"))
+    }
+}
 
 impl Operation for Attention {
     fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
@@ -147,6 +154,23 @@ impl Operation for Attention {
         let projection = self.projection.iter_mut();
         let projection = projection.flat_map(|projection| [&mut projection.keys, &mut projection.values]);
         bias.chain(&mut self.sinks).chain(projection).for_each(change);
+    }
+
+    fn input_counts(&self) -> &'static [usize] {
+        &[1, 3, 4]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        let Self { heads, kv_heads, head_size, .. } = *self;
+        let shared = kv_heads > 0 && heads.is_multiple_of(kv_heads);
+        check(shared, || format!("has {heads} heads on {kv_heads}"))?;
+        operands.input_has(0, heads.saturating_mul(head_size))?;
+        if operands.inputs.len() > 1 {
+            let columns = kv_heads.saturating_mul(head_size);
+            operands.input_has(1, columns)?;
+            operands.input_has(2, columns)?;
+        }
+        self.sinks.map_or(Ok(()), |sinks| operands.weight_has(sinks, heads))
     }
 
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
@@ -157,6 +181,16 @@ impl Operation for Attention {
 impl Operation for StoreCrossKv {
     fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
         self.attention.each_weight(change);
+    }
+
+    fn input_counts(&self) -> &'static [usize] {
+        &[2]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        let columns = self.attention.kv_heads.saturating_mul(self.attention.head_size);
+        operands.input_has(0, columns)?;
+        operands.input_has(1, columns)
     }
 
     fn output(&self, operands: &Operands<'_>) -> ValueShape {

@@ -1,6 +1,7 @@
 //! Operations that only move rows and columns.
 
-use super::{Operands, Operation};
+use super::operation::check;
+use super::{Operands, Operation, ShapeCheck};
 use crate::ir::{RowKind, ValueShape};
 
 /// Concatenates nearby rows of a sequence; zeros beyond its ends.
@@ -43,6 +44,12 @@ impl Operation for Im2col {
 }
 
 impl Operation for SliceColumns {
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        let (start, columns, given) = (self.start, self.columns, operands.columns());
+        let inside = start.checked_add(columns).is_some_and(|end| end <= given);
+        check(inside, || format!("takes {columns} columns from {start} of {given}"))
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(self.columns)
     }

@@ -1,6 +1,6 @@
 //! Element-wise operations.
 
-use super::Operation;
+use super::{Operands, Operation, ShapeCheck};
 use crate::ir::WeightId;
 use siskin_kernels::functions::{ActivationFunction, GateLimits};
 
@@ -61,9 +61,36 @@ pub struct Clamp {
 }
 
 impl Operation for Activate {}
-impl Operation for Gate {}
-impl Operation for ClampedGate {}
-impl Operation for Add {}
+
+impl Operation for Gate {
+    fn input_counts(&self) -> &'static [usize] {
+        &[2]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.inputs_are_alike()
+    }
+}
+
+impl Operation for ClampedGate {
+    fn input_counts(&self) -> &'static [usize] {
+        &[2]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.inputs_are_alike()
+    }
+}
+
+impl Operation for Add {
+    fn input_counts(&self) -> &'static [usize] {
+        &[2]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.inputs_are_alike()
+    }
+}
 impl Operation for Scale {}
 impl Operation for Softcap {}
 impl Operation for Clamp {}
@@ -71,5 +98,10 @@ impl Operation for Clamp {}
 impl Operation for Affine {
     fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
         [&mut self.weight, &mut self.bias].into_iter().for_each(change);
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.weight_has(self.weight, operands.columns())?;
+        operands.weight_has(self.bias, operands.columns())
     }
 }

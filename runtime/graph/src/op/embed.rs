@@ -40,6 +40,10 @@ impl Operation for Embed {
         change(&mut self.table);
     }
 
+    fn input_counts(&self) -> &'static [usize] {
+        &[0]
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(operands.weights[self.table].columns)
     }
@@ -48,6 +52,10 @@ impl Operation for Embed {
 impl Operation for EmbedSegment {
     fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
         change(&mut self.table);
+    }
+
+    fn input_counts(&self) -> &'static [usize] {
+        &[0]
     }
 
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
@@ -60,12 +68,20 @@ impl Operation for EmbedPosition {
         change(&mut self.table);
     }
 
+    fn input_counts(&self) -> &'static [usize] {
+        &[0]
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(operands.weights[self.table].columns)
     }
 }
 
 impl Operation for SinusoidalPositions {
+    fn input_counts(&self) -> &'static [usize] {
+        &[0]
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(2 * operands.ropes[self.rope].frequencies.len())
     }

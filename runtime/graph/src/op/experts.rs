@@ -1,6 +1,7 @@
 //! Mixture of experts (MoE): routing, and matmuls of the selected experts.
 
-use super::{Operands, Operation};
+use super::operation::check;
+use super::{Operands, Operation, ShapeCheck};
 use crate::ir::{RowKind, ValueShape, WeightId};
 
 /// MoE routing.
@@ -51,12 +52,26 @@ pub struct Combine {
 }
 
 impl Operation for Route {
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        let Routing { experts, chosen, .. } = self.routing;
+        check(chosen <= experts, || format!("selects {chosen} of {experts} experts"))?;
+        operands.input_has(0, experts)
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(2 * self.routing.chosen)
     }
 }
 
 impl Operation for Dispatch {
+    fn input_counts(&self) -> &'static [usize] {
+        &[2]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.input_has(1, 2 * self.routing.chosen)
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         ValueShape { rows: RowKind::Slots(self.routing.chosen), columns: operands.columns() }
     }
@@ -67,12 +82,33 @@ impl Operation for ExpertLinear {
         self.weights.iter_mut().chain(&mut self.biases).for_each(change);
     }
 
+    fn input_counts(&self) -> &'static [usize] {
+        &[2]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        let (experts, given) = (self.routing.experts, self.weights.len());
+        check(given == experts, || format!("has {given} matrices for {experts} experts"))?;
+        operands.input_has(1, 2 * self.routing.chosen)?;
+        self.weights.iter().try_for_each(|&weight| operands.weight_has(weight, operands.columns()))?;
+        let mut biases = self.biases.iter().zip(&self.weights);
+        biases.try_for_each(|(&bias, &weight)| operands.weight_has(bias, operands.weights[weight].rows))
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(self.weights.first().map_or(0, |weight| operands.weights[*weight].rows))
     }
 }
 
 impl Operation for Combine {
+    fn input_counts(&self) -> &'static [usize] {
+        &[2]
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.input_has(1, 2 * self.routing.chosen)
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         ValueShape { rows: RowKind::Batch, columns: operands.columns() }
     }

@@ -18,12 +18,20 @@ pub struct ExternalInput {
 }
 
 impl Operation for InputFeatures {
+    fn input_counts(&self) -> &'static [usize] {
+        &[0]
+    }
+
     fn output(&self, _: &Operands<'_>) -> ValueShape {
         ValueShape { rows: RowKind::Frames, columns: self.columns }
     }
 }
 
 impl Operation for ExternalInput {
+    fn input_counts(&self) -> &'static [usize] {
+        &[0]
+    }
+
     fn output(&self, _: &Operands<'_>) -> ValueShape {
         ValueShape { rows: RowKind::Batch, columns: self.columns }
     }

@@ -1,6 +1,6 @@
 //! Matrix multiplication.
 
-use super::{Operands, Operation};
+use super::{Operands, Operation, ShapeCheck};
 use crate::ir::{ValueShape, WeightId};
 
 /// Multiplies by one or more matrices; the outputs are concatenated column-wise.
@@ -16,6 +16,16 @@ impl Operation for Linear {
             change(weight);
             bias.iter_mut().for_each(&mut *change);
         }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        for &(weight, bias) in &self.parts {
+            operands.weight_has(weight, operands.columns())?;
+            if let Some(bias) = bias {
+                operands.weight_has(bias, operands.weights[weight].rows)?;
+            }
+        }
+        Ok(())
     }
 
     fn output(&self, operands: &Operands<'_>) -> ValueShape {

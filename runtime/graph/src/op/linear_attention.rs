@@ -1,6 +1,6 @@
 //! Linear attention with a recurrent state, and the convolution and gate before it.
 
-use super::{Operands, Operation};
+use super::{Operands, Operation, ShapeCheck};
 use crate::ir::{ValueShape, WeightId};
 
 /// A decay gate between 0 and 1: `exp(−exp(log) · softplus(x + bias))`.
@@ -78,15 +78,38 @@ impl Operation for DecayGate {
     fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
         [&mut self.log, &mut self.bias].into_iter().for_each(change);
     }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.weight_has(self.log, operands.columns())?;
+        operands.weight_has(self.bias, operands.columns())
+    }
 }
 
 impl Operation for CausalConv1d {
     fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
         change(&mut self.weight);
     }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.weight_has(self.weight, operands.columns().saturating_mul(self.taps))
+    }
 }
 
 impl Operation for LinearAttention {
+    fn input_counts(&self) -> &'static [usize] {
+        match self.rule {
+            StateUpdate::Additive | StateUpdate::BidirectionalAdditive => &[3],
+            StateUpdate::GatedDelta => &[5],
+        }
+    }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.input_has(0, self.query_heads.saturating_mul(self.key_size))?;
+        operands.input_has(1, self.key_heads.saturating_mul(self.key_size))?;
+        operands.input_has(2, self.value_heads.saturating_mul(self.value_size))?;
+        (3..operands.inputs.len()).try_for_each(|index| operands.input_has(index, self.heads))
+    }
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(self.heads * self.value_size)
     }

@@ -1,8 +1,8 @@
 //! The operations of a graph: one struct for each, and one table of them.
 //!
-//! A struct has the operation's parameters, and implements [`Operation`], its shape and weights. What else is done with
-//! operations is a trait of the crate that does it, implemented by every struct; the crate finds the implementation
-//! with [`dispatch!`](crate::dispatch), which does not compile while one is missing.
+//! A struct has the operation's parameters, and implements [`Operation`]: its weights, shapes and checks. Everything
+//! else that is done with operations is a trait of the crate that does it, which every struct implements. The crate
+//! finds the implementation with [`dispatch!`](crate::dispatch), which does not compile while one is missing.
 
 mod attention;
 mod columns;
@@ -24,7 +24,7 @@ pub use input::{ExternalInput, InputFeatures};
 pub use linear::Linear;
 pub use linear_attention::{CausalConv1d, DecayGate, LinearAttention, STATE_PANEL, StateUpdate};
 pub use norm::{L2Normalize, Norm, NormKind};
-pub use operation::{Operands, Operation};
+pub use operation::{Operands, Operation, ShapeCheck};
 
 use crate::ir::WeightId;
 use std::fmt;

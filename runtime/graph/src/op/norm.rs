@@ -1,6 +1,6 @@
 //! Normalization.
 
-use super::Operation;
+use super::{Operands, Operation, ShapeCheck};
 use crate::ir::WeightId;
 
 /// The kind of a norm.
@@ -43,6 +43,20 @@ impl Operation for Norm {
         change(&mut self.weight);
         self.bias.iter_mut().for_each(change);
     }
+
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.has_whole_groups(self.group)?;
+        let whole_row = operands.weights[self.weight].columns == operands.columns();
+        let columns = if whole_row { operands.columns() } else { self.group };
+        [Some(self.weight), self.bias]
+            .into_iter()
+            .flatten()
+            .try_for_each(|weight| operands.weight_has(weight, columns))
+    }
 }
 
-impl Operation for L2Normalize {}
+impl Operation for L2Normalize {
+    fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
+        operands.has_whole_groups(self.group)
+    }
+}
