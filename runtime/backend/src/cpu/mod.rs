@@ -210,8 +210,7 @@ impl CpuPass<'_> {
                 }
                 RowOp::RopeAngles { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
-                    let (frequency, position) = (table.frequency(from.length), from.position as u32);
-                    rope::turns_of(&frequency, table.magnitude, position, arena.row_mut(to, row));
+                    from.rope_angles(table, arena.row_mut(to, row));
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));

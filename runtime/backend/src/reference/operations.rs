@@ -172,8 +172,7 @@ impl ReferenceOperation for Rope {
         call.each(|row, out| {
             let mut turns = vec![0.0; 2 * table.frequencies.len()];
             let row_of = call.pass.batch.rows[row];
-            let (frequency, position) = (table.frequency(row_of.length), row_of.position as u32);
-            rope::turns_of(&frequency, table.magnitude, position, &mut turns);
+            row_of.rope_angles(table, &mut turns);
             rope::reference(&turns, self.head_size, &call.input(0)[row], out);
         })
     }
