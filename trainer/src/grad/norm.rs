@@ -5,15 +5,30 @@ use siskin_graph::op::{L2Normalize, Norm, NormKind};
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
-/// Returns the mean and the factor of a group.
-fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
-    let count = T::of(x.len() as f64);
-    let mean = match kind {
-        NormKind::Layer => x.iter().copied().sum::<T>() / count,
-        NormKind::Rms => T::ZERO,
-    };
-    let square: T = x.iter().map(|x| (*x - mean) * (*x - mean)).sum();
-    (mean, T::ONE / (square / count + epsilon).sqrt())
+/// What the elements of a group are normalized by: `(x - mean) * factor`.
+struct GroupMoments<T> {
+    mean: T,
+    factor: T,
+}
+
+impl<T: Real> GroupMoments<T> {
+    fn new(kind: NormKind, epsilon: T, x: &[T]) -> Self {
+        let count = T::of(x.len() as f64);
+        let mean = match kind {
+            NormKind::Layer => x.iter().copied().sum::<T>() / count,
+            NormKind::Rms => T::ZERO,
+        };
+        let square: T = x.iter().map(|x| (*x - mean) * (*x - mean)).sum();
+        Self { mean, factor: T::ONE / (square / count + epsilon).sqrt() }
+    }
+}
+
+/// A group whose output has a gradient.
+struct GroupBackward<'a, T> {
+    x: &'a [T],
+    weight: &'a [T],
+    /// The gradient of the output.
+    gradient: &'a [T],
 }
 
 impl<T: Real> GradientRule<T> for Norm {
@@ -24,7 +39,7 @@ impl<T: Real> GradientRule<T> for Norm {
         table::each(out, columns, |row, out| {
             let x = table::row(inputs[0], columns, row);
             for (run, (x, out)) in x.chunks(group).zip(out.chunks_mut(group)).enumerate() {
-                let (mean, factor) = moments(kind, epsilon, x);
+                let GroupMoments { mean, factor } = GroupMoments::new(kind, epsilon, x);
                 let first = run * group % weight.len();
                 for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
                     *out = (*x - mean) * factor * weight[first + i];
@@ -47,7 +62,8 @@ impl<T: Real> GradientRule<T> for Norm {
                 let runs = runs.zip(table::row(gradient, columns, row).chunks(group));
                 for (run, ((x, g), to)) in runs.zip(to.chunks_mut(group)).enumerate() {
                     let first = run * group % factors.len();
-                    run_backward(kind, epsilon, &factors[first..first + x.len()], [x, g], to);
+                    let weight = &factors[first..first + x.len()];
+                    group_backward(kind, epsilon, &GroupBackward { x, weight, gradient: g }, to);
                 }
             });
         }
@@ -55,7 +71,7 @@ impl<T: Real> GradientRule<T> for Norm {
             table::sum_rows(call.rows, sums, |row, sums| {
                 let runs = table::row(inputs[0], columns, row).chunks(group);
                 for (run, (x, g)) in runs.zip(table::row(gradient, columns, row).chunks(group)).enumerate() {
-                    let (mean, factor) = moments(kind, epsilon, x);
+                    let GroupMoments { mean, factor } = GroupMoments::new(kind, epsilon, x);
                     let first = run * group % factors.len();
                     for (i, (x, g)) in x.iter().zip(g).enumerate() {
                         sums[first + i] += *g * (*x - mean) * factor;
@@ -74,10 +90,11 @@ impl<T: Real> GradientRule<T> for Norm {
     }
 }
 
-/// Adds the gradient of a group `x` whose output has the gradient `g`.
-fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]; 2], to: &mut [T]) {
+/// Adds the gradient of a group.
+fn group_backward<T: Real>(kind: NormKind, epsilon: T, group: &GroupBackward<'_, T>, to: &mut [T]) {
+    let &GroupBackward { x, weight, gradient: g } = group;
     let count = T::of(x.len() as f64);
-    let (mean, factor) = moments(kind, epsilon, x);
+    let GroupMoments { mean, factor } = GroupMoments::new(kind, epsilon, x);
     let (mut sum, mut inner) = (T::ZERO, T::ZERO);
     for ((x, g), w) in x.iter().zip(g).zip(weight) {
         sum += *g * *w;
