@@ -37,6 +37,10 @@ pub struct KernelLimits {
 }
 
 /// The kernels and matmuls of an operation's forward pass.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no forward pass on CUDA",
+    note = "implement `CudaForward` for it in `runtime/cuda/src/ops/`, or list it in `unsupported!`"
+)]
 pub trait CudaForward {
     /// Refuses a node without kernels, or whose kernels exceed the limits.
     ///

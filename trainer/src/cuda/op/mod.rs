@@ -26,6 +26,10 @@ use siskin_graph::{Op, dispatch};
 use super::fp8::Fp8LinearScaling;
 
 /// The kernels and matmuls of an operation's backward pass.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no backward pass on CUDA",
+    note = "implement `CudaBackward` for it in `trainer/src/cuda/op/`, or list it in `no_gradient!`"
+)]
 trait CudaBackward {
     /// Appends them to the command list.
     fn backward(&self, work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>);
