@@ -78,19 +78,19 @@ pub fn load(name: &str) -> GradientCase {
     let program = Program::of_file(&file).expect("the model has a program");
     let wanted = program.side();
     let side = if batch.decoder.rows.is_empty() { &mut batch.encoder } else { &mut batch.decoder };
-    if program.head == OutputHead::Class {
+    if program.graph.head == OutputHead::Class {
         side.output_rows = side.spans().map(|span| span.start).collect();
     } else {
         side.output_all();
     }
-    assert_eq!(program.values[program.output].row_count(&batch), wanted.sequences(&batch).output_rows.len());
+    assert_eq!(program.row_count(program.graph.output, &batch), wanted.sequences(&batch).output_rows.len());
     GradientCase { file, program, batch, outputs }
 }
 
 /// Adds the encoder rows of audio features.
 fn listen(file: &File, features: &[&[f32]], reader: &mut BatchSequences) {
     let program = Program::of_file(file).expect("the model has a program");
-    let frames = program.values.iter().find(|value| value.rows == RowKind::Frames);
+    let frames = program.graph.values.iter().find(|value| value.rows == RowKind::Frames);
     let columns = frames.map_or(1, |value| value.columns);
     *reader = BatchSequences::default();
     for features in features {
@@ -165,7 +165,7 @@ pub fn bless(name: &str, folder: &Path) {
     let read = |folder: &Path| -> Parameters<f64> {
         let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
         let file = open_any(folder, &options).expect("a folder of gradients packs");
-        Parameters::read(&case.program.weights, &file).expect("gradients have the model's shapes")
+        Parameters::read(&case.program.graph.weights, &file).expect("gradients have the model's shapes")
     };
     let gradients = read(folder);
     let zeros = folder.with_extension("zeros");

@@ -42,9 +42,10 @@ impl<T: Real> Adapted<T> {
         let tensors = tensors.map(str::to_owned).to_vec();
         let options = AdapterOptions { method, rank: 4, alpha: 8.0, tensors };
         let mut program = Program::of_file(file).unwrap();
-        let own = program.weights.len();
+        let own = program.graph.weights.len();
         let adapters = adapters::insert_adapters(&mut program, &options).unwrap();
-        let mut parameters = Parameters::read_with_packed(&program.weights[..own], file, |_| packed).unwrap();
+        let mut parameters =
+            Parameters::read_with_packed(&program.graph.weights[..own], file, |_| packed).unwrap();
         adapters::initialize(&program, &adapters, &options, &mut parameters, 3);
         Self { program, own, parameters, adapters, options }
     }

@@ -6,6 +6,8 @@
 mod adapters;
 #[path = "cuda/common.rs"]
 mod common;
+#[path = "cuda/forward.rs"]
+mod forward;
 #[path = "cuda/fp8.rs"]
 mod fp8;
 #[path = "cuda/losses.rs"]

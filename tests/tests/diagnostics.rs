@@ -234,7 +234,7 @@ fn profiles_contain_every_operation_of_their_steps() {
     assert!(sum <= whole && sum > 0.3 * whole, "{sum} of {whole}");
     let rows = ProfileRow::of(events);
     let linear = rows.iter().find(|row| row.name == "Linear forward").unwrap();
-    let products = program.nodes.iter().filter(|node| format!("{:?}", node.op).starts_with("Linear"));
+    let products = program.graph.nodes.iter().filter(|node| format!("{:?}", node.op).starts_with("Linear"));
     assert_eq!(linear.calls, 2 * products.count());
     assert!(linear.gflop_per_second > 0.0);
     assert!((rows.iter().map(|row| row.share).sum::<f64>() - 1.0).abs() < 1e-9);

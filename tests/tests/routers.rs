@@ -53,14 +53,14 @@ fn reference() -> HashMap<String, Vec<f64>> {
 fn router_losses_match_pytorch() {
     assert!(golden::NAMES.contains(&"mixtral"));
     let (case, want) = (load("mixtral"), reference());
-    let parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
+    let parameters = Parameters::<f64>::read(&case.program.graph.weights, &case.file).unwrap();
     let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::None);
     let [cross, balance, square] = want["losses"][..] else { panic!("three losses") };
     let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-5 * want.abs(), "{got} and {want}");
     near(sum.mean(), cross);
     near(sum.router_loss / sum.weight, 0.3 * balance + 0.05 * square);
     let mut seen = 0;
-    for (weight, gradient) in case.program.weights.iter().zip(&gradients.list) {
+    for (weight, gradient) in case.program.graph.weights.iter().zip(&gradients.list) {
         let mut parts = weight.name.split('.');
         let key = match (parts.nth(1), parts.next()) {
             (Some(layer), Some("ffn_gate_inp")) => format!("{layer}.gate"),
@@ -82,11 +82,11 @@ fn router_losses_match_pytorch() {
 fn router_gradients_match_finite_differences() {
     for name in ["switch", "qwen2-moe"] {
         let case = load(name);
-        let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
+        let mut parameters = Parameters::<f64>::read(&case.program.graph.weights, &case.file).unwrap();
         let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::None);
         assert!(sum.router_loss > 0.0);
         for (weight, gradient) in gradients.list.iter().enumerate() {
-            if !case.program.weights[weight].name.contains("ffn_gate_inp.weight") {
+            if !case.program.graph.weights[weight].name.contains("ffn_gate_inp.weight") {
                 continue;
             }
             let gradient = gradient.as_ref().unwrap();
@@ -110,7 +110,7 @@ fn router_gradients_match_finite_differences() {
 #[test]
 fn router_losses_recompute_bit_identically_and_default_to_none() {
     let case = load("mixtral");
-    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
     let want = run(&case, &parameters, BOTH, Recompute::None);
     for recompute in [Recompute::Layers(1), Recompute::Cost(0)] {
         assert!(run(&case, &parameters, BOTH, recompute) == want, "{recompute:?}");

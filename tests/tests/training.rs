@@ -233,7 +233,7 @@ fn exported_files_contain_the_trained_weights() {
     let out = siskin::file::AtomicFile::create(&path).unwrap();
     export::write(&run.setup().file_contents, &parameters, out).unwrap().commit().unwrap();
     let file = File::open(&path).unwrap();
-    let read = Parameters::<f32>::read(&run.setup().program.weights, &file).unwrap();
+    let read = Parameters::<f32>::read(&run.setup().program.graph.weights, &file).unwrap();
     assert_eq!(read, parameters);
     // The runtime's loss of a text is the trainer's.
     let model = golden::model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
@@ -330,7 +330,7 @@ fn qat_weights_equal_the_exported_quantized_weights() {
         assert!(want.mean() < begun - 1.0, "{kind}: {begun} to {}", want.mean());
         let result = rounded.result().unwrap();
         let file = file_of(&place, &mut rounded);
-        let read = Parameters::<f32>::read(&rounded.setup().program.weights, &file).unwrap();
+        let read = Parameters::<f32>::read(&rounded.setup().program.graph.weights, &file).unwrap();
         let mut packed = 0;
         for (trained, read) in result.list.iter().zip(&read.list) {
             assert_eq!(trained.part(0..trained.rows)[..], read.numbers[..], "{kind}: {}", read.name);

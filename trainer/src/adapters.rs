@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 use siskin_format::file::File;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::adapter::AdapterPart;
-use siskin_graph::{Op, Weight, WeightRole};
+use siskin_graph::op::{Add, Affine, Linear, Op, Scale};
+use siskin_graph::{Node, ValueShape, Weight, WeightRole};
 
 use crate::parameters::{Parameter, Parameters};
-use crate::program::{Program, ProgramNode, ProgramValue};
+use crate::program::Program;
 use crate::random::Random;
 use crate::real::Real;
 use crate::settings::{fits, within};
@@ -102,32 +103,32 @@ pub fn is_trained(name: &str) -> bool {
 pub fn insert_adapters(program: &mut Program, options: &AdapterOptions) -> Result<Vec<TrainedAdapter>> {
     within("adapters.rank", options.rank as f64, 1.0..=4096.0)?;
     let mut adapters: Vec<TrainedAdapter> = Vec::new();
-    let nodes = std::mem::take(&mut program.nodes);
+    let nodes = std::mem::take(&mut program.graph.nodes);
     let (tail, has_head) = (program.head_start, program.head_start < nodes.len());
     for (index, node) in nodes.into_iter().enumerate() {
         if index == tail {
-            program.head_start = program.nodes.len();
+            program.head_start = program.graph.nodes.len();
         }
         let beside = match &node.op {
-            Op::Linear { parts } if index < tail => match parts[..] {
+            Op::Linear(Linear { parts }) if index < tail => match parts[..] {
                 [(weight, bias)] => Some((weight, bias)),
                 _ => None,
             },
             _ => None,
         };
         let chosen = |(weight, _): &(usize, Option<usize>)| {
-            options.tensors.iter().any(|pattern| fits(pattern, &program.weights[*weight].name))
+            options.tensors.iter().any(|pattern| fits(pattern, &program.graph.weights[*weight].name))
         };
         match beside.filter(chosen) {
             Some((weight, bias)) => {
                 let adapter = adapter(program, options, &mut adapters, weight);
                 insert(program, node, adapter, bias, options);
             }
-            None => program.nodes.push(node),
+            None => program.graph.nodes.push(node),
         }
     }
     // A program with an empty head ends with its last node.
-    program.head_start = if has_head { program.head_start } else { program.nodes.len() };
+    program.head_start = if has_head { program.head_start } else { program.graph.nodes.len() };
     if adapters.is_empty() {
         let message = "match no matrix; `siskin inspect` lists the names";
         return Err(Error::argument("adapters.tensors", message));
@@ -145,11 +146,11 @@ fn adapter(
     if let Some(known) = adapters.iter().find(|adapter| adapter.base == beside) {
         return *known;
     }
-    let Weight { name, rows, columns, .. } = program.weights[beside].clone();
+    let Weight { name, rows, columns, .. } = program.graph.weights[beside].clone();
     let mut add = |part: &str, role: WeightRole, rows: usize, columns: usize| {
         let name = format!("{name}{MARK}{part}");
-        program.weights.push(Weight { name, rows, columns, role });
-        program.weights.len() - 1
+        program.graph.weights.push(Weight { name, rows, columns, role });
+        program.graph.weights.len() - 1
     };
     let (first, second) = (
         add("a", WeightRole::Matrix, options.rank, columns),
@@ -167,16 +168,17 @@ fn adapter(
 
 fn insert(
     program: &mut Program,
-    mut node: ProgramNode,
+    mut node: Node,
     adapter: TrainedAdapter,
     bias: Option<usize>,
     options: &AdapterOptions,
 ) {
     let (input, output) = (node.inputs[0], node.output);
-    let shape = program.values[output];
+    let (shape, side) = (program.graph.values[output], program.sides[output]);
     let mut value = |columns: usize| {
-        program.values.push(ProgramValue { columns, ..shape });
-        program.values.len() - 1
+        program.graph.values.push(ValueShape { columns, ..shape });
+        program.sides.push(side);
+        program.graph.values.len() - 1
     };
     let (plain, small, wide, scaled) =
         (value(shape.columns), value(options.rank), value(shape.columns), value(shape.columns));
@@ -184,23 +186,23 @@ fn insert(
     node.output = plain;
     if adapter.dora.is_some() {
         // The bias is not part of the normalized product.
-        node.op = Op::Linear { parts: vec![(adapter.base, None)] };
+        node.op = Linear { parts: vec![(adapter.base, None)] }.into();
     }
-    let linear = |weight: usize| Op::Linear { parts: vec![(weight, None)] };
-    program.nodes.extend([
+    let linear = |weight: usize| Linear { parts: vec![(weight, None)] }.into();
+    let scale = Scale { factor: options.factor() as f32 };
+    program.graph.nodes.extend([
         node,
-        ProgramNode { op: linear(adapter.a), inputs: vec![input], output: small },
-        ProgramNode { op: linear(adapter.b), inputs: vec![small], output: wide },
-        ProgramNode { op: Op::Scale(options.factor() as f32), inputs: vec![wide], output: scaled },
-        ProgramNode { op: Op::Add, inputs: vec![plain, scaled], output: sum },
+        Node { op: linear(adapter.a), inputs: vec![input], output: small },
+        Node { op: linear(adapter.b), inputs: vec![small], output: wide },
+        Node { op: scale.into(), inputs: vec![wide], output: scaled },
+        Node { op: Add.into(), inputs: vec![plain, scaled], output: sum },
     ]);
     if let Some(DoraVectors { magnitude: wanted, inverse_norm: inverse, zeros }) = adapter.dora {
-        program.values.push(ProgramValue { ..shape });
-        let unit = program.values.len() - 1;
-        let affine = |weight: usize, bias: usize| Op::Affine { weight, bias };
-        program.nodes.extend([
-            ProgramNode { op: affine(inverse, zeros), inputs: vec![sum], output: unit },
-            ProgramNode { op: affine(wanted, bias.unwrap_or(zeros)), inputs: vec![unit], output },
+        let unit = value(shape.columns);
+        let affine = |weight: usize, bias: usize| Affine { weight, bias }.into();
+        program.graph.nodes.extend([
+            Node { op: affine(inverse, zeros), inputs: vec![sum], output: unit },
+            Node { op: affine(wanted, bias.unwrap_or(zeros)), inputs: vec![unit], output },
         ]);
     }
 }
@@ -215,17 +217,17 @@ pub fn initialize<T: Real>(
     seed: u64,
 ) {
     for (number, adapter) in adapters.iter().enumerate() {
-        let Weight { rows, columns, .. } = program.weights[adapter.a];
+        let Weight { rows, columns, .. } = program.graph.weights[adapter.a];
         let mut random = Random::new(seed, &[INITIAL_ADAPTERS, number as u64]);
         let bound = (columns as f64).powf(-0.5);
         let even = |_| T::of(f64::from((bound * (2.0 * random.unit() - 1.0)) as f32));
         let first: Vec<T> = (0..rows * columns).map(even).collect();
         let mut push = |weight: usize, numbers: Vec<T>| {
             debug_assert_eq!(weight, parameters.list.len(), "tensors in index order");
-            parameters.list.push(Parameter::new(&program.weights[weight], numbers));
+            parameters.list.push(Parameter::new(&program.graph.weights[weight], numbers));
         };
         push(adapter.a, first);
-        let second = &program.weights[adapter.b];
+        let second = &program.graph.weights[adapter.b];
         push(adapter.b, vec![T::ZERO; second.rows * second.columns]);
         if let Some(DoraVectors { magnitude: wanted, inverse_norm: inverse, zeros }) = adapter.dora {
             for weight in [wanted, inverse, zeros] {

@@ -124,7 +124,7 @@ impl QuantizationAware {
             patterns => patterns.iter().any(|pattern| fits(pattern, name)),
         };
         let mut chosen = Vec::new();
-        for (number, weight) in program.weights.iter().enumerate() {
+        for (number, weight) in program.graph.weights.iter().enumerate() {
             if weight.role != WeightRole::Matrix || !takes[number] || !wanted(&weight.name) {
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{Graphs, ModelConfig};
-use siskin_graph::{AttentionMask, Graph, Op, Rope};
+use siskin_graph::{AttentionMask, Graph, Op, RopeTable};
 
 /// Maximum relative difference of frequencies that were rounded to f32.
 const CLOSE: f32 = 1e-5;
@@ -81,7 +81,7 @@ fn difference(own: Graphs, read: Graphs, told: AcceptedDifferences) -> Option<(S
         if let Some((own, read)) =
             own.ropes.iter().zip(&read.ropes).find(|(own, read)| !alike(own, read, told))
         {
-            let text = |rope: &Rope| {
+            let text = |rope: &RopeTable| {
                 format!(
                     "rotary positions with factor {} and frequencies {:?} …",
                     rope.magnitude,
@@ -94,7 +94,7 @@ fn difference(own: Graphs, read: Graphs, told: AcceptedDifferences) -> Option<(S
     None
 }
 
-fn alike(own: &Rope, read: &Rope, told: AcceptedDifferences) -> bool {
+fn alike(own: &RopeTable, read: &RopeTable, told: AcceptedDifferences) -> bool {
     let close = |own: f32, read: f32| (own - read).abs() <= CLOSE * own.abs().max(read.abs());
     own.frequencies.len() == read.frequencies.len()
         && (told.growth || own.scaling.is_some() == read.scaling.is_some())

@@ -6,7 +6,8 @@ use crate::import::defaults;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, FamilyDescriptor, HuggingFaceKeys, RopeKeys, Topology};
-use siskin_graph::{ActivationFunction, Graph, Op};
+use siskin_graph::op::{Activate, Gate, Op};
+use siskin_graph::{ActivationFunction, Graph};
 use siskin_tokenizer::Tokenizer;
 
 /// Factor, low and high frequency factor and original length of the RoPE scalings of published Llama 3 models.
@@ -152,8 +153,10 @@ fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Re
 
 fn activation(graph: &Graph, keys: &HuggingFaceKeys) -> &'static str {
     let kinds = graph.nodes.iter().find_map(|node| match node.op {
-        Op::Activate(ActivationFunction::Sigmoid | ActivationFunction::EluPlusOne) => None,
-        Op::Activate(kind) | Op::Gate(kind) => Some(kind),
+        Op::Activate(Activate { function: ActivationFunction::Sigmoid | ActivationFunction::EluPlusOne }) => {
+            None
+        }
+        Op::Activate(Activate { function }) | Op::Gate(Gate { function }) => Some(function),
         _ => None,
     });
     match kinds {

@@ -99,7 +99,9 @@ fn asked(model: &ExportModel<'_>, rules: &[TensorRule], weight: &Weight) -> Stri
 fn kernel_size(model: &ExportModel<'_>, weight: &Weight) -> Option<usize> {
     model.graphs.iter().find_map(|graph| {
         graph.nodes.iter().find_map(|node| match node.op {
-            Op::CausalConv1d { taps, weight: id, .. } if graph.weights.get(id) == Some(weight) => Some(taps),
+            Op::CausalConv1d(convolution) if graph.weights.get(convolution.weight) == Some(weight) => {
+                Some(convolution.taps)
+            }
             _ => None,
         })
     })

@@ -2,7 +2,8 @@
 
 use super::Distances;
 use super::block_table::{BlockTable, SequenceId};
-use siskin_graph::{Attention, AttentionMask, QueryPosition, RowCounts, RowKind};
+use siskin_graph::{Attention, AttentionMask, QueryPosition, RopeTable, RowCounts, RowKind};
+use siskin_kernels::ops::rope;
 
 /// A token in a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,13 @@ pub struct TokenRow {
     pub global_index: Option<usize>,
     /// Current or expected length of its sequence, for RoPE frequencies that depend on it.
     pub length: usize,
+}
+
+impl TokenRow {
+    /// Writes the cosines, then the sines of its angles in a RoPE table.
+    pub(super) fn rope_angles(&self, table: &RopeTable, out: &mut [f32]) {
+        rope::cos_sin_of(&table.frequency(self.length), table.magnitude, self.position as u32, out);
+    }
 }
 
 /// The rows of a forward pass. The rows of a sequence are in order of position.

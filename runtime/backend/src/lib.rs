@@ -47,7 +47,6 @@ pub mod loaded_model;
 pub mod observer;
 mod position_bias;
 pub mod reference;
-mod rope_angles;
 mod state;
 pub mod thread_pool;
 mod weights;
@@ -57,7 +56,6 @@ pub use backend::{
     GraphSide, MemoryUse, Module,
 };
 pub use batch::{Batch, TokenRow};
-pub use rope_angles::angles;
 pub use weights::{ModelWeights, WeightSource, Weights};
 
 use batch::{marked_place, place};

@@ -2,11 +2,11 @@
 
 use siskin_kernels::ops::recurrence::{Function, PANEL, RecurrenceInputs};
 
-use siskin_graph::{Recurrence, RecurrenceRule, STATE_PANEL};
+use siskin_graph::{LinearAttention, STATE_PANEL, StateUpdate};
 
 const _: () = assert!(STATE_PANEL == PANEL);
 
-/// Added to the denominator of [`RecurrenceRule::Sum`].
+/// Added to the denominator of [`StateUpdate::Additive`].
 const EPSILON: f32 = 1e-6;
 
 /// Columns of a causal conv1d per chunk of work.
@@ -29,13 +29,13 @@ pub(super) fn convolve(taps: usize, weights: &[f32], history: &mut [f32], x: &[f
 }
 
 /// Returns the number of scratch f32 values of [`LinearAttentionHead`].
-pub(super) fn scratch_size(recurrence: &Recurrence) -> usize {
-    recurrence.key_size + 2 * recurrence.state_columns()
+pub(super) fn scratch_size(attention: &LinearAttention) -> usize {
+    attention.key_size + 2 * attention.state_columns()
 }
 
 /// A head of linear attention, with scratch memory padded to whole panels.
 pub(super) struct LinearAttentionHead<'a> {
-    recurrence: &'a Recurrence,
+    attention: &'a LinearAttention,
     head: usize,
     kernel: Function,
     zeros: &'a mut [f32],
@@ -46,16 +46,16 @@ pub(super) struct LinearAttentionHead<'a> {
 impl<'a> LinearAttentionHead<'a> {
     /// Creates a head; `scratch` has [`scratch_size`] values.
     pub(super) fn new(
-        recurrence: &'a Recurrence,
+        attention: &'a LinearAttention,
         head: usize,
         kernel: Function,
         scratch: &'a mut [f32],
     ) -> Self {
-        let scratch = &mut scratch[..scratch_size(recurrence)];
+        let scratch = &mut scratch[..scratch_size(attention)];
         scratch.fill(0.0);
-        let (zeros, rest) = scratch.split_at_mut(recurrence.key_size);
-        let (value, result) = rest.split_at_mut(recurrence.state_columns());
-        Self { recurrence, head, kernel, zeros, value, result }
+        let (zeros, rest) = scratch.split_at_mut(attention.key_size);
+        let (value, result) = rest.split_at_mut(attention.state_columns());
+        Self { attention, head, kernel, zeros, value, result }
     }
 
     /// Runs the rows of a sequence through the state of the head; `input` returns an input of the recurrence for a row.
@@ -67,7 +67,7 @@ impl<'a> LinearAttentionHead<'a> {
         mut out: impl FnMut(usize, &mut dyn FnMut(&mut [f32])),
         state: &mut [f32],
     ) {
-        let whole = self.recurrence.rule == RecurrenceRule::WholeSum;
+        let whole = self.attention.rule == StateUpdate::BidirectionalAdditive;
         if whole {
             for row in rows.clone() {
                 self.step(|number| input(number, row), true, state);
@@ -81,7 +81,7 @@ impl<'a> LinearAttentionHead<'a> {
 
     /// Processes one token; its key and value update the state only if `learns` is set.
     fn step<'b>(&mut self, input: impl Fn(usize) -> &'b [f32], learns: bool, state: &mut [f32]) {
-        let r = self.recurrence;
+        let r = self.attention;
         let part = |number: usize, heads: usize, size: usize| {
             let head = self.head * heads / r.heads;
             &input(number)[head * size..(head + 1) * size]
@@ -89,11 +89,11 @@ impl<'a> LinearAttentionHead<'a> {
         let query = part(0, r.query_heads, r.key_size);
         let key = if learns { part(1, r.key_heads, r.key_size) } else { &*self.zeros };
         let (decay, rate) = match r.rule {
-            RecurrenceRule::Delta => (part(3, r.heads, 1)[0], Some(part(4, r.heads, 1)[0])),
-            RecurrenceRule::Sum | RecurrenceRule::WholeSum => (1.0, None),
+            StateUpdate::GatedDelta => (part(3, r.heads, 1)[0], Some(part(4, r.heads, 1)[0])),
+            StateUpdate::Additive | StateUpdate::BidirectionalAdditive => (1.0, None),
         };
         self.value[..r.value_size].copy_from_slice(part(2, r.value_heads, r.value_size));
-        if r.rule != RecurrenceRule::Delta {
+        if r.rule != StateUpdate::GatedDelta {
             // The extra column accumulates the sum of the keys, which is the normalizer.
             self.value[r.value_size] = 1.0;
         }
@@ -102,9 +102,9 @@ impl<'a> LinearAttentionHead<'a> {
 
     /// Writes the result of the last token.
     fn finish(&self, out: &mut [f32]) {
-        let (result, rest) = self.result.split_at(self.recurrence.value_size);
+        let (result, rest) = self.result.split_at(self.attention.value_size);
         out.copy_from_slice(result);
-        if self.recurrence.rule != RecurrenceRule::Delta {
+        if self.attention.rule != StateUpdate::GatedDelta {
             let sum = rest[0] + EPSILON;
             out.iter_mut().for_each(|x| *x /= sum);
         }

@@ -13,7 +13,7 @@
 // Added to the denominators of normalized outputs.
 #define EPSILON 1e-6f
 
-// Numbered as in trainer/src/cuda/op/linear_attention.rs.
+// Numbered as in runtime/cuda/src/ops/linear_attention.rs.
 enum Rule { SUM, WHOLE_SUM, DELTA };
 
 // Heads of the state and of each input, and columns of a key and of a value.

@@ -1,16 +1,25 @@
-//! CUDA: the sources of all kernels, and a device that executes command lists on an NVIDIA GPU.
+//! CUDA: the sources of all kernels, the forward pass of each operation as launches of them, and a device that
+//! executes command lists on an NVIDIA GPU.
 //!
-//! The crate has two parts. The **kernels** are CUDA C++ in the folder `kernels/`, embedded as text. They include no
+//! The crate has three parts. The **kernels** are CUDA C++ in the folder `kernels/`, embedded as text. They include no
 //! header of CUDA: `machine.cuh` wraps each instruction that is not plain C++. So they compile with NVRTC alone, with
-//! nvcc ahead of time, and with an ordinary C++ compiler for the emulator that tests run them on. The **driver**,
-//! behind the feature `driver`, is the only code that talks to a GPU. It loads NVIDIA's libraries when a device is
-//! opened: building needs no CUDA, and a program that was built with the feature starts on machines without it.
+//! nvcc ahead of time, and with an ordinary C++ compiler for the emulator that tests run them on. The **operations**
+//! ([`ops`]) say which kernels and matmuls the forward pass of a graph's node needs. The **driver**, behind the feature
+//! `driver`, is the only code that talks to a GPU. It loads NVIDIA's libraries when a device is opened: building needs
+//! no CUDA, and a program that was built with the feature starts on machines without it.
 //!
-//! Nothing here knows of models, gradients or optimizers. Callers append launches by name to a
-//! [`CommandList`](siskin_device::CommandList); [`KernelSource::of_kernel`] finds the file of each name.
+//! Nothing here knows of gradients, losses or optimizers, though their kernels are here: the trainer appends its own
+//! launches by name to a [`CommandList`](siskin_device::CommandList), and [`KernelSource::of_kernel`] finds the file of
+//! each name.
 //!
-//! Three types carry the design:
+//! These types carry the design:
 //!
+//! - [`CudaForward`] is implemented by every operation of a graph; one without an implementation does not compile. It
+//!   takes a node, the weights' places ([`ops::DeviceWeight`]), the sequences of a batch and the places of the tensors,
+//!   and appends to a [`CommandBuilder`].
+//! - [`CommandBuilder`] is a command list with what kernels need beside tensors: scratch memory, and tables of the batch
+//!   such as token ids and the keys that each query attends to ([`BatchTables`]). The caller allocates both. It lowers a
+//!   batch once to learn their sizes, and again when they are too small.
 //! - [`KernelSource`] is a kernel file: its name and its text. [`KernelSource::ALL`] lists all files, and
 //!   [`KernelSource::translation_unit`] is what a compiler reads, with the included headers.
 //! - `CudaDevice` (feature `driver`) implements [`Device`](siskin_device::Device) on one stream of one GPU. It owns
@@ -18,6 +27,9 @@
 //!   captured graphs.
 //! - [`PointwiseFunction`] numbers the functions that elementwise kernels select at run time, which the matmul
 //!   epilogue of the driver needs as well as its callers.
+//!
+//! Operations see whole sequences: attention reads keys and values from its inputs, not from a KV cache, and recurrent
+//! states begin with a sequence.
 //!
 //! # What a device does with a list
 //!
@@ -31,12 +43,40 @@
 //!
 //! # Example
 //!
-//! ```
-//! use siskin_cuda::KernelSource;
+//! The commands of a graph with one operation, and the file of the kernel that it launches:
 //!
-//! let source = KernelSource::of_kernel("attention_bf16_64").expect("it is a kernel");
-//! assert_eq!(source.name, "attention");
-//! assert!(source.translation_unit().contains("ENTRY"));
+//! ```
+//! use siskin_cuda::ops::{self, OpCall, OpTensors, RowSequences};
+//! use siskin_cuda::{BatchTables, CommandBuilder, KernelSource, OpScratch};
+//! use siskin_device::{Command, CommandList, Precision};
+//! use siskin_graph::op::Scale;
+//! use siskin_graph::{BatchSequences, Graph, Node, Op, RowKind, ValueShape};
+//!
+//! let shape = ValueShape { rows: RowKind::Batch, columns: 64 };
+//! let scale = Node { op: Op::Scale(Scale { factor: 0.5 }), inputs: vec![0], output: 1 };
+//! let graph = Graph { nodes: vec![scale], values: vec![shape; 2], output: 1, ..Graph::default() };
+//! let mut batch = BatchSequences::default();
+//! batch.push(&[5, 7, 9], &[]);
+//!
+//! let mut commands = CommandList::new(Precision::Bf16);
+//! let (mut tables, mut scratch) = (BatchTables::default(), OpScratch::default());
+//! let mut work =
+//!     CommandBuilder { commands: &mut commands, tables: &mut tables, scratch: &mut scratch };
+//! let sequences = RowSequences { name: "decoder", batch: &batch };
+//! let call = OpCall {
+//!     graph: &graph,
+//!     node: &graph.nodes[0],
+//!     weights: &[],
+//!     queries: sequences,
+//!     keys: sequences,
+//!     rows: batch.row_counts().of(shape.rows),
+//!     stride: shape.columns,
+//! };
+//! ops::forward(&mut work, &call, OpTensors { inputs: &[4096], out: 8192, saved: 0 });
+//!
+//! let Some(Command::Launch(launch)) = commands.iter().next() else { panic!("a launch") };
+//! let source = KernelSource::of_kernel(&launch.kernel).expect("it is a kernel");
+//! assert_eq!((launch.kernel.as_str(), source.name), ("activate_bf16", "elementwise"));
 //! ```
 //!
 //! With a GPU and the feature `driver`:
@@ -56,14 +96,20 @@
 //! # Ok::<(), siskin_format::Error>(())
 //! ```
 
+mod batch_tables;
+mod command_builder;
 #[cfg(feature = "driver")]
 mod driver;
 #[cfg(feature = "driver")]
 mod knobs;
+pub mod ops;
 mod pointwise;
 mod sources;
 
+pub use batch_tables::{BatchTables, ListCache};
+pub use command_builder::{CommandBuilder, OpScratch, flag, int};
 #[cfg(feature = "driver")]
 pub use driver::CudaDevice;
+pub use ops::CudaForward;
 pub use pointwise::PointwiseFunction;
 pub use sources::KernelSource;

@@ -14,8 +14,9 @@ pub struct BufferLifetime {
 
 /// The offsets of buffers in an arena.
 ///
-/// Offsets are assigned greedily ([arXiv:2001.03288](https://arxiv.org/abs/2001.03288), greedy by size): the largest
-/// buffer first, each at the lowest offset that is free for its whole lifetime.
+/// Offsets are assigned greedily ([arXiv:2001.03288](https://arxiv.org/abs/2001.03288)): each buffer is at the lowest
+/// offset that is free for its whole lifetime. The largest buffer comes first, or the one that is used first, whichever
+/// order needs less memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArenaPlan {
     /// The range of each buffer, in the order in which they were given; empty buffers are at 0.
@@ -29,6 +30,14 @@ impl ArenaPlan {
     pub fn new(buffers: &[BufferLifetime]) -> Self {
         let mut order: Vec<usize> = (0..buffers.len()).filter(|&index| buffers[index].size > 0).collect();
         order.sort_by_key(|&index| (Reverse(buffers[index].size), buffers[index].steps.start));
+        let by_size = Self::in_order(buffers, &order);
+        order.sort_by_key(|&index| (buffers[index].steps.start, index));
+        let by_first_use = Self::in_order(buffers, &order);
+        if by_first_use.size < by_size.size { by_first_use } else { by_size }
+    }
+
+    /// Assigns offsets to the buffers in `order`.
+    fn in_order(buffers: &[BufferLifetime], order: &[usize]) -> Self {
         let mut plan = Self { ranges: vec![0..0; buffers.len()], size: 0 };
         for (done, &index) in order.iter().enumerate() {
             let BufferLifetime { steps, size } = &buffers[index];
@@ -69,6 +78,13 @@ mod tests {
         let plan = ArenaPlan::new(&[buffer(0..3, 8), buffer(0..1, 4), buffer(0..9, 6), buffer(5..6, 4)]);
         assert_eq!(plan.ranges, [0..8, 14..18, 8..14, 0..4]);
         assert_eq!(plan.size, 18);
+    }
+
+    #[test]
+    fn the_better_order_is_used() {
+        let buffers = [buffer(0..3, 2), buffer(2..4, 1), buffer(3..6, 1), buffer(4..5, 2)];
+        assert_eq!(ArenaPlan::in_order(&buffers, &[0, 3, 1, 2]).size, 4);
+        assert_eq!(ArenaPlan::new(&buffers).size, 3);
     }
 
     #[test]

@@ -31,6 +31,11 @@ impl Precision {
         }
     }
 
+    /// Returns the smallest number of columns, at least `columns`, whose rows are multiples of 16 bytes.
+    pub fn padded(self, columns: usize) -> usize {
+        columns.next_multiple_of(self.vector_width())
+    }
+
     /// Returns the number of elements in 16 bytes, the widest load of a thread.
     pub fn vector_width(self) -> usize {
         16 / self.bytes()

@@ -2,15 +2,20 @@
 
 use std::collections::HashMap;
 
-use super::{
-    ActivationFunction, Attention, Exit, GateLimits, Graph, Node, NormKind, Op, OutputHead, Recurrence, Rope,
-    Routing, RowKind, ValueId, ValueShape, Weight, WeightId, WeightRole,
+use crate::graph::{Exit, Graph, OutputHead};
+use crate::op::{
+    Activate, Add, Affine, Attention, CausalConv1d, Clamp, ClampedGate, Combine, DecayGate, Dispatch, Embed,
+    EmbedPosition, EmbedSegment, ExpertLinear, Gate, Im2col, InputFeatures, L2Normalize, Linear,
+    LinearAttention, Norm, NormKind, Op, RepeatColumns, Rope, Route, Routing, Scale, SelectOutputs,
+    SinusoidalPositions, SliceColumns, Softcap, StoreCrossKv,
 };
+use crate::rope::RopeTable;
+use crate::types::{ValueId, Weight, WeightId, WeightRole};
+use siskin_kernels::functions::{ActivationFunction, GateLimits};
 
 /// Appends operations to a graph; each method returns the new value.
 ///
-/// Shapes are checked when the plan binds the weights, not here: a wrong width can be an error of the file as well as
-/// of the family.
+/// Shapes follow from the operations' rules. [`Graph::check`] checks them when the graph is complete.
 pub struct Builder<'a> {
     graph: Graph,
     /// Index of each weight: MoE models have tens of thousands.
@@ -79,7 +84,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Registers a RoPE table.
-    pub fn rope_table(&mut self, rope: Rope) -> usize {
+    pub fn rope_table(&mut self, rope: RopeTable) -> usize {
         if let Some(known) = self.graph.ropes.iter().position(|other| *other == rope) {
             return known;
         }
@@ -87,61 +92,42 @@ impl<'a> Builder<'a> {
         self.graph.ropes.len() - 1
     }
 
-    fn node(&mut self, op: Op, inputs: &[ValueId], columns: usize) -> ValueId {
-        let rows = match (&op, inputs.first()) {
-            (Op::SelectOutputs, _) => RowKind::Outputs,
-            (Op::Features, _) => RowKind::Frames,
-            (Op::Dispatch(routing), _) => RowKind::Slots(routing.top_k),
-            (Op::Combine(_), _) => RowKind::Tokens,
-            (Op::Im2col { stride: 2.., .. }, _) => RowKind::Tokens,
-            (_, Some(&first)) => self.graph.values[first].rows,
-            (_, None) => RowKind::Tokens,
-        };
-        self.graph.values.push(ValueShape { rows, columns });
-        let output = self.graph.values.len() - 1;
-        self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), output });
-        output
-    }
-
-    fn same(&mut self, op: Op, inputs: &[ValueId]) -> ValueId {
-        let columns = self.columns(inputs[0]);
-        self.node(op, inputs, columns)
+    fn node(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        self.graph.push(op, inputs)
     }
 
     /// Looks up token embeddings in the table `name`.
     pub fn embed(&mut self, name: &str, vocabulary: usize, width: usize) -> ValueId {
         let table = self.matrix(name, vocabulary, width);
-        self.node(Op::Embed { table }, &[], width)
+        self.node(Embed { table }, &[])
     }
 
     /// Looks up segment embeddings in the table `name`.
     pub fn embed_segment(&mut self, name: &str, segments: usize, width: usize) -> ValueId {
         let table = self.matrix(name, segments, width);
-        self.node(Op::EmbedSegment { table }, &[], width)
+        self.node(EmbedSegment { table }, &[])
     }
 
     /// Adds sinusoidal position embeddings: sines, then cosines of the angles of a RoPE table at position plus
     /// `offset`.
     pub fn embed_sine(&mut self, rope: usize, offset: usize) -> ValueId {
-        let columns = 2 * self.graph.ropes[rope].frequencies.len();
-        self.node(Op::EmbedSine { rope, offset }, &[], columns)
+        self.node(SinusoidalPositions { rope, offset }, &[])
     }
 
     /// Adds the caller's input features of `columns` columns.
     pub fn features(&mut self, columns: usize) -> ValueId {
-        self.node(Op::Features, &[], columns)
+        self.node(InputFeatures { columns }, &[])
     }
 
     /// Im2col: concatenates the rows at `offsets` from each row, or from every `stride`th row.
     pub fn im2col(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
-        let columns = offsets.len() * self.columns(x);
-        self.node(Op::Im2col { offsets: offsets.to_vec(), stride }, &[x], columns)
+        self.node(Im2col { offsets: offsets.to_vec(), stride }, &[x])
     }
 
     /// Looks up learned position embeddings in the table `name`.
     pub fn embed_position(&mut self, name: &str, positions: usize, width: usize, offset: usize) -> ValueId {
         let table = self.matrix(name, positions + offset, width);
-        self.node(Op::EmbedPosition { table, offset }, &[], width)
+        self.node(EmbedPosition { table, offset }, &[])
     }
 
     /// Normalizes groups of `group` columns with `<name>.weight`, and `<name>.bias` if the source has it.
@@ -149,7 +135,7 @@ impl<'a> Builder<'a> {
         let weight = self.vector(&format!("{name}.weight"), group);
         let bias = format!("{name}.bias");
         let bias = self.has(&bias).then(|| self.vector(&bias, group));
-        self.same(Op::Norm { kind, weight, bias, epsilon, group }, &[x])
+        self.node(Norm { kind, weight, bias, epsilon, group }, &[x])
     }
 
     /// RMSNorm over the whole row.
@@ -167,7 +153,7 @@ impl<'a> Builder<'a> {
         let columns = self.columns(x);
         let weight = self.vector(&format!("{name}.weight"), columns);
         let bias = self.vector(&format!("{name}.bias"), columns);
-        self.same(Op::Affine { weight, bias }, &[x])
+        self.node(Affine { weight, bias }, &[x])
     }
 
     /// `x · Wᵀ` with `<name>.weight`, plus `<name>.bias` if the source has it.
@@ -179,29 +165,27 @@ impl<'a> Builder<'a> {
     pub fn linear_of(&mut self, x: ValueId, weight: &str, bias: &str, outputs: usize) -> ValueId {
         let weight = self.matrix(weight, outputs, self.columns(x));
         let bias = self.has(bias).then(|| self.vector(bias, outputs));
-        self.node(Op::Linear { parts: vec![(weight, bias)] }, &[x], outputs)
+        self.node(Linear { parts: vec![(weight, bias)] }, &[x])
     }
 
     /// Slices `count` columns of `x` from `start`.
     pub fn slice(&mut self, x: ValueId, start: usize, count: usize) -> ValueId {
-        self.node(Op::SliceColumns { start }, &[x], count)
+        self.node(SliceColumns { start, columns: count }, &[x])
     }
 
     /// Applies RoPE to each head.
     pub fn rope(&mut self, x: ValueId, rope: usize, head_size: usize) -> ValueId {
-        self.same(Op::Rope { rope, head_size }, &[x])
+        self.node(Rope { rope, head_size }, &[x])
     }
 
     /// Appends `k` and `v` to the KV cache, then attends with `q`.
     pub fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId, attention: Attention) -> ValueId {
-        let columns = attention.heads * attention.head_size;
-        self.node(Op::Attention(attention), &[q, k, v], columns)
+        self.node(attention, &[q, k, v])
     }
 
     /// Cross-attention of `q` over the stored encoder keys and values.
     pub fn cross_attention(&mut self, q: ValueId, attention: Attention) -> ValueId {
-        let columns = attention.heads * attention.head_size;
-        self.node(Op::Attention(attention), &[q], columns)
+        self.node(attention, &[q])
     }
 
     /// Attention of `q` over `k` and `v` for global tokens; other rows keep `base`. No other operation may read `base`.
@@ -211,46 +195,44 @@ impl<'a> Builder<'a> {
         base: ValueId,
         attention: Attention,
     ) -> ValueId {
-        let columns = attention.heads * attention.head_size;
-        self.node(Op::Attention(attention), &[q, k, v, base], columns)
+        self.node(attention, &[q, k, v, base])
     }
 
     /// Stores `k` and `v` for the cross-attention of another graph.
     pub fn store_cross_kv(&mut self, k: ValueId, v: ValueId, attention: Attention) {
-        self.node(Op::StoreCrossKv(attention), &[k, v], 0);
+        self.node(StoreCrossKv { attention }, &[k, v]);
     }
 
     /// Applies an activation element-wise.
-    pub fn activate(&mut self, kind: ActivationFunction, x: ValueId) -> ValueId {
-        self.same(Op::Activate(kind), &[x])
+    pub fn activate(&mut self, function: ActivationFunction, x: ValueId) -> ValueId {
+        self.node(Activate { function }, &[x])
     }
 
     /// `activation(gate) · up`.
-    pub fn gate(&mut self, kind: ActivationFunction, gate: ValueId, up: ValueId) -> ValueId {
-        self.same(Op::Gate(kind), &[gate, up])
+    pub fn gate(&mut self, function: ActivationFunction, gate: ValueId, up: ValueId) -> ValueId {
+        self.node(Gate { function }, &[gate, up])
     }
 
     /// `g · sigmoid(slope · g) · (u + 1)` of clamped gate and up.
     pub fn clamped_gate(&mut self, limits: GateLimits, gate: ValueId, up: ValueId) -> ValueId {
-        self.same(Op::GateLimited(limits), &[gate, up])
+        self.node(ClampedGate { limits }, &[gate, up])
     }
 
     /// Repeats every column `times` times (`repeat_interleave`).
     pub fn repeat_columns(&mut self, x: ValueId, times: usize) -> ValueId {
-        let columns = self.columns(x) * times;
-        self.node(Op::RepeatColumns(times), &[x], columns)
+        self.node(RepeatColumns { times }, &[x])
     }
 
     /// Scales each group of `group` columns to the L2 norm `factor`.
     pub fn l2_normalize(&mut self, x: ValueId, group: usize, epsilon: f32, factor: f32) -> ValueId {
-        self.same(Op::L2Normalize { group, epsilon, factor }, &[x])
+        self.node(L2Normalize { group, epsilon, factor }, &[x])
     }
 
     /// `exp(−exp(log) · softplus(x + bias))` with the vectors `log` and `bias`.
     pub fn decay_gate(&mut self, x: ValueId, log: &str, bias: &str) -> ValueId {
         let columns = self.columns(x);
         let (log, bias) = (self.vector(log, columns), self.vector(bias, columns));
-        self.same(Op::DecayGate { log, bias }, &[x])
+        self.node(DecayGate { log, bias }, &[x])
     }
 
     /// Returns the index of the next recurrent state.
@@ -262,29 +244,28 @@ impl<'a> Builder<'a> {
     pub fn causal_conv1d(&mut self, x: ValueId, taps: usize, weight: &str) -> ValueId {
         let (state, columns) = (self.next_state(), self.columns(x));
         let weight = self.vector(weight, columns * taps);
-        self.same(Op::CausalConv1d { state, taps, weight }, &[x])
+        self.node(CausalConv1d { state, taps, weight }, &[x])
     }
 
     /// Linear attention with a recurrent state of constant size.
-    pub fn linear_attention(&mut self, inputs: &[ValueId], recurrence: Recurrence) -> ValueId {
-        let columns = recurrence.heads * recurrence.value_size;
-        self.node(Op::LinearAttention(recurrence), inputs, columns)
+    pub fn linear_attention(&mut self, inputs: &[ValueId], attention: LinearAttention) -> ValueId {
+        self.node(attention, inputs)
     }
 
     /// `a + b`.
     pub fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
-        self.same(Op::Add, &[a, b])
+        self.node(Add, &[a, b])
     }
 
     /// `factor · x`; `x` itself if the factor is 1.
     pub fn scale(&mut self, x: ValueId, factor: f32) -> ValueId {
-        if factor == 1.0 { x } else { self.same(Op::Scale(factor), &[x]) }
+        if factor == 1.0 { x } else { self.node(Scale { factor }, &[x]) }
     }
 
     /// `cap · tanh(x / cap)`; `x` itself without a cap.
     pub fn softcap(&mut self, x: ValueId, cap: Option<f32>) -> ValueId {
         match cap {
-            Some(cap) => self.same(Op::Softcap(cap), &[x]),
+            Some(cap) => self.node(Softcap { cap }, &[x]),
             None => x,
         }
     }
@@ -292,20 +273,19 @@ impl<'a> Builder<'a> {
     /// Clamps to ± `limit`; `x` itself without one.
     pub fn clamp(&mut self, x: ValueId, limit: Option<f32>) -> ValueId {
         match limit {
-            Some(limit) => self.same(Op::Clamp(limit), &[x]),
+            Some(limit) => self.node(Clamp { limit }, &[x]),
             None => x,
         }
     }
 
     /// MoE router: selects experts for each row by `scores`, one score per expert.
     pub fn route(&mut self, scores: ValueId, routing: Routing) -> ValueId {
-        self.node(Op::Route(routing), &[scores], 2 * routing.top_k)
+        self.node(Route { routing }, &[scores])
     }
 
     /// MoE dispatch: copies each row of `x` once for each of its selected experts.
     pub fn dispatch(&mut self, x: ValueId, routed: ValueId, routing: Routing) -> ValueId {
-        let columns = self.columns(x);
-        self.node(Op::Dispatch(routing), &[x, routed], columns)
+        self.node(Dispatch { routing }, &[x, routed])
     }
 
     /// Multiplies dispatched rows by the matrices `name(expert)` of their experts, plus the biases if the source has
@@ -327,17 +307,16 @@ impl<'a> Builder<'a> {
         };
         let biased = if self.has(&bias(0)) { routing.experts } else { 0 };
         let biases = (0..biased).map(|expert| self.vector(&bias(expert), outputs)).collect();
-        self.node(Op::ExpertLinear { routing, weights, biases }, &[x, routed], outputs)
+        self.node(ExpertLinear { routing, weights, biases }, &[x, routed])
     }
 
     /// MoE combine: sums the outputs of a row's experts, each times its weight.
     pub fn combine(&mut self, x: ValueId, routed: ValueId, routing: Routing) -> ValueId {
-        let columns = self.columns(x);
-        self.node(Op::Combine(routing), &[x, routed], columns)
+        self.node(Combine { routing }, &[x, routed])
     }
 
     /// Keeps only the output rows.
     pub fn select_outputs(&mut self, x: ValueId) -> ValueId {
-        self.same(Op::SelectOutputs, &[x])
+        self.node(SelectOutputs, &[x])
     }
 }

@@ -1,9 +1,10 @@
 //! Graphs: nodes in topological order.
 
-use crate::op::Op;
-use crate::rope::{Rope, RopeScalingMethod};
-use crate::types::{Attention, AttentionMask, RowKind, ValueId, ValueShape, Weight};
+use crate::op::{Attention, AttentionMask, CausalConv1d, Im2col, Op, Operands, ShapeCheck};
+use crate::rope::{RopeScalingMethod, RopeTable};
+use crate::types::{RowKind, ValueId, ValueShape, Weight};
 use crate::window::Window;
+use siskin_format::{Error, ErrorKind, Result};
 
 /// An operation with its inputs and its output.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +27,7 @@ pub struct Graph {
     /// The tensors needed from the file.
     pub weights: Vec<Weight>,
     /// The RoPE tables in use.
-    pub ropes: Vec<Rope>,
+    pub ropes: Vec<RopeTable>,
     /// The output value.
     pub output: ValueId,
     /// The meaning of the output rows.
@@ -67,6 +68,51 @@ pub enum OutputHead {
 }
 
 impl Graph {
+    /// Appends a node; returns its output, which has the shape that the operation gives it.
+    pub fn push(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        let op = op.into();
+        let shape = op.operation().output(&self.operands(&self.shapes(inputs)));
+        self.values.push(shape);
+        let output = self.values.len() - 1;
+        self.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        output
+    }
+
+    /// Checks that the inputs, weights and outputs of all nodes have the shapes that their operations require.
+    pub fn check(&self) -> Result<()> {
+        for (index, node) in self.nodes.iter().enumerate() {
+            self.check_node(node).map_err(|reason| {
+                let message = format!("operation {index}, {}: {reason}", node.op.name());
+                Error::new(ErrorKind::Corrupt, "graph", message)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_node(&self, node: &Node) -> ShapeCheck {
+        let (operation, count) = (node.op.operation(), node.inputs.len());
+        if !operation.input_counts().contains(&count) {
+            return Err(format!("{count} inputs instead of {:?}", operation.input_counts()));
+        }
+        let shapes = self.shapes(&node.inputs);
+        let operands = self.operands(&shapes);
+        operation.check(&operands)?;
+        let (found, expected) = (self.values[node.output], operation.output(&operands));
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!("the output is {found:?} instead of {expected:?}"))
+        }
+    }
+
+    fn shapes(&self, values: &[ValueId]) -> Vec<ValueShape> {
+        values.iter().map(|&value| self.values[value]).collect()
+    }
+
+    fn operands<'a>(&'a self, inputs: &'a [ValueShape]) -> Operands<'a> {
+        Operands { inputs, weights: &self.weights, ropes: &self.ropes }
+    }
+
     /// Returns the attention of every layer with a KV cache, in order of layer.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
         self.nodes.iter().filter_map(|node| match &node.op {
@@ -78,10 +124,10 @@ impl Graph {
     /// Returns the recurrent states of a sequence, each with its size in words.
     pub fn states(&self) -> impl Iterator<Item = (usize, usize)> {
         self.nodes.iter().filter_map(|node| match &node.op {
-            Op::LinearAttention(recurrence) => {
-                Some((recurrence.state, recurrence.heads.saturating_mul(recurrence.head_words())))
+            Op::LinearAttention(attention) => {
+                Some((attention.state, attention.heads.saturating_mul(attention.head_words())))
             }
-            Op::CausalConv1d { state, taps, .. } => {
+            Op::CausalConv1d(CausalConv1d { state, taps, .. }) => {
                 Some((*state, taps.saturating_sub(1) * self.values[node.output].columns))
             }
             _ => None,
@@ -116,7 +162,7 @@ impl Graph {
     pub fn has_convolution(&self) -> bool {
         let beside = |node: &Node| {
             let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Tokens;
-            matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
+            matches!(node.op, Op::Im2col(_)) && node.inputs.iter().all(of_tokens)
         };
         self.nodes.iter().any(beside)
     }
@@ -124,11 +170,11 @@ impl Graph {
     /// Returns how many input frames a row of the batch is computed from; 0 if rows are tokens.
     pub fn frames_per_row(&self) -> usize {
         let strides = self.nodes.iter().map(|node| match &node.op {
-            Op::Features => 1,
-            Op::Im2col { stride, .. } => *stride,
+            Op::InputFeatures(_) => 1,
+            Op::Im2col(Im2col { stride, .. }) => *stride,
             _ => 0,
         });
-        let has_features = self.nodes.iter().any(|node| node.op == Op::Features);
+        let has_features = self.nodes.iter().any(|node| matches!(node.op, Op::InputFeatures(_)));
         if has_features { strides.max().unwrap_or(0) } else { 0 }
     }
 
@@ -156,5 +202,49 @@ impl Graph {
     /// Returns the graph up to the last hidden state, without the head.
     pub fn without_head(&self) -> Self {
         Self { output: self.hidden, head: OutputHead::Hidden, exits: Vec::new(), ..self.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Builder;
+    use crate::op::{Add, Norm, NormKind, Rope, SliceColumns};
+    use crate::rope::RopeTable;
+
+    /// A graph of one operation on two values of 8 and of 6 columns.
+    fn of(op: impl Into<Op>, inputs: &[ValueId]) -> Graph {
+        let mut b = Builder::new(&|_| false);
+        let (_, narrow) = (b.embed("wide", 10, 8), b.embed("narrow", 10, 6));
+        b.vector("norm.weight", 4);
+        b.rope_table(RopeTable { frequencies: vec![1.0, 0.5], magnitude: 1.0, scaling: None });
+        let mut graph = b.finish(narrow);
+        graph.push(op, inputs);
+        graph
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_found() {
+        let norm = |group| Norm { kind: NormKind::Rms, weight: 2, bias: None, epsilon: 1e-5, group };
+        let slice = |start, columns| SliceColumns { start, columns };
+        let rope = |head_size| Rope { rope: 0, head_size };
+        let cases = [
+            (of(norm(4), &[0]), None),
+            (of(norm(4), &[1]), Some("operation 2, Norm: 6 columns are not a multiple of 4")),
+            (of(norm(8), &[0]), Some("operation 2, Norm: norm.weight has 4 columns instead of 8")),
+            (of(slice(2, 4), &[1]), None),
+            (of(slice(3, 4), &[1]), Some("operation 2, SliceColumns: takes 4 columns from 3 of 6")),
+            (of(rope(4), &[0]), None),
+            (of(rope(2), &[0]), Some("operation 2, Rope: rotates 4 columns of heads of 2")),
+            (of(Add, &[0, 0]), None),
+            (of(Add, &[0]), Some("operation 2, Add: 1 inputs instead of [2]")),
+        ];
+        for (graph, expected) in cases {
+            let found = graph.check().err().map(|error| error.to_string());
+            match expected {
+                Some(expected) => assert!(found.is_some_and(|found| found.contains(expected)), "{expected}"),
+                None => assert_eq!(found, None),
+            }
+        }
     }
 }

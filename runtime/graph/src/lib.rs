@@ -1,7 +1,7 @@
 //! Transformers as graphs, independent of how they are executed.
 //!
 //! A [`Graph`] is a list of [`Node`]s in topological order. Each applies an [`Op`] to values, matrices with one row per
-//! token of the batch (or per output row, after [`Op::SelectOutputs`]) and a fixed number of f32 columns. Weights are
+//! token of the batch (or per output row, after [`Op::SelectOutputs(_)`]) and a fixed number of f32 columns. Weights are
 //! named, not present: kernels, buffers and devices do not appear here, so that backends, the trainer and the exporters
 //! all work on the same graph.
 //!
@@ -28,22 +28,27 @@
 pub mod adapter;
 pub mod arch;
 mod attention_mask;
+mod batch;
 mod builder;
 mod graph;
-mod op;
+mod key_runs;
+pub mod op;
 pub mod pass;
 mod pooling;
 mod rope;
 mod types;
-mod used;
 mod window;
 
 pub use attention_mask::{QueryPosition, RUNS};
+pub use batch::{BatchRow, BatchSequence, BatchSequences};
 pub use builder::Builder;
 pub use graph::{Exit, Graph, Node, OutputHead};
-pub use op::Op;
+pub use op::{
+    Attention, AttentionMask, LinearAttention, LinformerProjection, NormKind, Op, RelativePositionBias,
+    Routing, STATE_PANEL, StateUpdate,
+};
 pub use pooling::Pooling;
-pub use rope::{Rope, RopeScaling, RopeScalingMethod};
+pub use rope::{RopeScaling, RopeScalingMethod, RopeTable};
 pub use types::*;
 pub use window::Window;
 

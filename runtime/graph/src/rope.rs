@@ -2,13 +2,30 @@
 
 /// Rotary position embedding (RoPE).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
+pub struct RopeTable {
     /// One angular frequency per rotated pair: pair i is columns i and i + pairs of each head.
     pub frequencies: Vec<f32>,
     /// Factor on sine and cosine.
     pub magnitude: f32,
     /// RoPE scaling that depends on the length of the sequence.
     pub scaling: Option<RopeScaling>,
+}
+
+impl RopeTable {
+    /// Returns the frequency of each pair, in a sequence of current or expected length `length`.
+    pub fn frequency(&self, length: usize) -> impl Fn(usize) -> f32 + use<'_> {
+        let columns = 2 * self.frequencies.len();
+        let long = self.scaling.as_ref().filter(|scaling| length > scaling.length);
+        let (list, base) = match long.map(|scaling| (&scaling.method, scaling.length)) {
+            None => (&self.frequencies[..], None),
+            Some((RopeScalingMethod::LongRope(frequencies), _)) => (&frequencies[..], None),
+            Some((growth, usual)) => (&[][..], Some(growth.base_for(length, usual, columns).unwrap_or(1.0))),
+        };
+        move |pair| match base {
+            Some(base) => (1.0 / libm::pow(base, (2 * pair) as f64 / columns as f64)) as f32,
+            None => list[pair],
+        }
+    }
 }
 
 /// RoPE frequencies that depend on the length of the sequence.

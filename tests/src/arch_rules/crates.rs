@@ -10,9 +10,13 @@ const CRATES: [(&str, &str, &[&str]); 19] = [
     ("siskin-chat-template", "runtime/chat-template", &["siskin-format"]),
     ("siskin-audio", "runtime/audio", &["siskin-format"]),
     ("siskin-graph", "runtime/graph", &["siskin-format", "siskin-kernels"]),
-    ("siskin-backend", "runtime/backend", &["siskin-format", "siskin-graph", "siskin-kernels"]),
+    (
+        "siskin-backend",
+        "runtime/backend",
+        &["siskin-device", "siskin-format", "siskin-graph", "siskin-kernels"],
+    ),
     ("siskin-device", "runtime/device", &["siskin-format"]),
-    ("siskin-cuda", "runtime/cuda", &["siskin-device", "siskin-format", "siskin-kernels"]),
+    ("siskin-cuda", "runtime/cuda", &["siskin-device", "siskin-format", "siskin-graph", "siskin-kernels"]),
     (
         "siskin",
         "runtime/siskin",
@@ -35,7 +39,6 @@ const CRATES: [(&str, &str, &[&str]); 19] = [
         "siskin-trainer",
         "trainer",
         &[
-            "siskin-backend",
             "siskin-cuda",
             "siskin-device",
             "siskin-format",

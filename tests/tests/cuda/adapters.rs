@@ -22,22 +22,23 @@ fn apart(recipe: Option<&str>, method: AdapterKind, precision: Precision) -> Opt
     let tensors = tensors.map(str::to_owned).to_vec();
     let options = AdapterOptions { method, rank: 4, alpha: 8.0, tensors };
     let mut program = Program::of_file(&golden.file).unwrap();
-    let own = program.weights.len();
+    let own = program.graph.weights.len();
     let adapters = adapters::insert_adapters(&mut program, &options).unwrap();
     let takes = program.takes_packed();
     let mut parameters =
-        Parameters::read_with_packed(&program.weights[..own], &golden.file, |weight| takes[weight]).unwrap();
+        Parameters::read_with_packed(&program.graph.weights[..own], &golden.file, |weight| takes[weight])
+            .unwrap();
     adapters::initialize(&program, &adapters, &options, &mut parameters, 3);
     let mut batch = TrainingBatch::default();
     golden.ids.iter().for_each(|ids| batch.decoder.push(ids, &[]));
     batch.decoder.output_all();
-    let output = program.values[program.output];
-    let targets = targets(output.row_count(&batch), output.columns);
+    let output = program.graph.values[program.graph.output];
+    let targets = targets(program.row_count(program.graph.output, &batch), output.columns);
     let mut gradients = Gradients::zeros(&parameters, |tensor| adapters::is_trained(&tensor.name));
     let settings = serde_json::json!({ "name": "adamw", "eps": 1e-4 });
     let optimizer: OptimizerOptions = serde_json::from_value(settings).unwrap();
     let mut cpu_optimizer = Optimizer::new(&optimizer, &parameters, &gradients).unwrap();
-    let trains: Vec<bool> = (0..program.weights.len()).map(|weight| gradients.has(weight)).collect();
+    let trains: Vec<bool> = (0..program.graph.weights.len()).map(|weight| gradients.has(weight)).collect();
     let builder = RunnerBuilder {
         precision,
         trained: trains.clone(),

@@ -75,9 +75,9 @@ fn fp8_gradients_are_close_to_f32() {
     let names = ["gpt2", "llama", "bert", "t5"];
     for name in cases("models", names, |name| *name == "t5") {
         let case = load(name);
-        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-        let output = case.program.values[case.program.output];
-        let targets = targets(output.row_count(&case.batch), output.columns);
+        let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
+        let output = case.program.graph.values[case.program.graph.output];
+        let targets = targets(case.program.row_count(case.program.graph.output, &case.batch), output.columns);
         let loss = CrossEntropy::default();
         let mut cpu = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         let mut want = Gradients::zeros(&parameters, |_| true);

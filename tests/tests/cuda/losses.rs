@@ -37,9 +37,9 @@ where
 {
     let case = load(name);
     let (program, batch) = (case.program.clone(), batch(&case.program));
-    let parameters = Parameters::<f32>::read(&program.weights, &case.file).unwrap();
-    let output = program.values[program.output];
-    let targets = targets([output.row_count(&batch), output.columns]);
+    let parameters = Parameters::<f32>::read(&program.graph.weights, &case.file).unwrap();
+    let output = program.graph.values[program.graph.output];
+    let targets = targets([program.row_count(program.graph.output, &batch), output.columns]);
     let objective = Objective::from(loss.clone());
     let mut own = Gradients::zeros(&parameters, |_| true);
     let mut runner = RunnerBuilder { precision, ..RunnerBuilder::new(program.clone(), &parameters) }
@@ -123,11 +123,11 @@ fn distillation_loss_matches_the_cpu() {
 #[test]
 fn out_of_bounds_targets_are_refused() {
     let case = load("gpt2");
-    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
     let Some(device) = device() else { return };
     let (program, batch) = (case.program.clone(), batch(&case.program));
-    let output = program.values[program.output];
-    let (rows, columns) = (output.row_count(&batch), output.columns);
+    let output = program.graph.values[program.graph.output];
+    let (rows, columns) = (program.row_count(program.graph.output, &batch), output.columns);
     let mut runner = RunnerBuilder::new(program, &parameters).build(Box::new(device)).unwrap();
     let mut refused = |loss: Objective, targets: Targets| {
         runner.run(&batch, &loss, &targets, 1.0).unwrap_err().place().to_owned()

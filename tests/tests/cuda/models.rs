@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use siskin_device::{Command, KernelArgument, Precision};
+use siskin_graph::Node;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
 use siskin_trainer::cuda::{Objective, RunnerBuilder, StepObserver};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
-use siskin_trainer::program::ProgramNode;
 use siskin_trainer::{
     Gradients, NodeEvent, Parameters, Phase, Probe, Recompute, RouterOptions, Runner, TrainingObjective,
 };
@@ -18,9 +18,9 @@ use super::common::{device, error, targets};
 /// Returns loss and gradients of a golden model on both devices, or `None` if there is no C++ compiler.
 fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(LossSum, Vec<Vec<f32>>); 2]> {
     let case = load(name);
-    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-    let output = case.program.values[case.program.output];
-    let targets = targets(output.row_count(&case.batch), output.columns);
+    let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
+    let output = case.program.graph.values[case.program.graph.output];
+    let targets = targets(case.program.row_count(case.program.graph.output, &case.batch), output.columns);
     let loss = CrossEntropy { label_smoothing: 0.1 };
     let scale = 0.25;
     let mut own = Gradients::zeros(&parameters, |_| true);
@@ -48,7 +48,7 @@ fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
     }
     let whole = want.iter().flatten().fold(0.0_f32, |largest, x| largest.max(x.abs()));
     let case = load(name);
-    for ((weight, own), want) in case.program.weights.iter().zip(&own).zip(&want) {
+    for ((weight, own), want) in case.program.graph.weights.iter().zip(&own).zip(&want) {
         let error = error(own, want, whole * 1e-3);
         if error.is_nan() || error > limit {
             report += &format!("{name} {precision:?}: {} {error:.1e}\n", weight.name);
@@ -59,9 +59,8 @@ fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
 
 /// Returns the distinct operations of a model without their sizes, which determine its kernels.
 fn operations(name: &str) -> BTreeSet<String> {
-    let nodes = load(name).program.nodes;
-    let plain =
-        |node: &ProgramNode| format!("{:?}", node.op).replace(|letter: char| letter.is_ascii_digit(), "");
+    let nodes = load(name).program.graph.nodes;
+    let plain = |node: &Node| format!("{:?}", node.op).replace(|letter: char| letter.is_ascii_digit(), "");
     nodes.iter().map(plain).collect()
 }
 
@@ -104,9 +103,9 @@ fn operation_outputs_are_observable() {
     let mut report = String::new();
     for name in ["qwen3-next", "bart", "mixtral", "gpt2"] {
         let case = load(name);
-        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-        let output = case.program.values[case.program.output];
-        let targets = targets(output.row_count(&case.batch), output.columns);
+        let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
+        let output = case.program.graph.values[case.program.graph.output];
+        let targets = targets(case.program.row_count(case.program.graph.output, &case.batch), output.columns);
         let loss = CrossEntropy::default();
         let Some(device) = device() else { return };
         let (program, recompute) = (case.program.clone(), Recompute::Layers(1));
@@ -122,7 +121,7 @@ fn operation_outputs_are_observable() {
         let goal = TrainingObjective { loss: &loss, targets: &targets, scale: 1.0 };
         cpu.run_probed(&parameters, &case.batch, goal, &mut gradients, Some(&mut want)).unwrap();
         assert_eq!(own.0.len(), want.0.len(), "{name}");
-        for (node, (own, want)) in case.program.nodes.iter().zip(own.0.iter().zip(&want.0)) {
+        for (node, (own, want)) in case.program.graph.nodes.iter().zip(own.0.iter().zip(&want.0)) {
             let error = error(own, want, 1e-3);
             if error.is_nan() || error > 1e-4 {
                 report += &format!("{name}: {:?} {error:.1e}\n", node.op);
@@ -162,9 +161,9 @@ fn recomputation_is_bit_identical() {
 #[test]
 fn prepared_plans_change_no_bit() {
     let case = load("gpt2");
-    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-    let output = case.program.values[case.program.output];
-    let own = targets(output.row_count(&case.batch), output.columns);
+    let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
+    let output = case.program.graph.values[case.program.graph.output];
+    let own = targets(case.program.row_count(case.program.graph.output, &case.batch), output.columns);
     let mut others = own.clone();
     others.ids.rotate_left(1);
     let Some(device) = device() else { return };
@@ -188,10 +187,10 @@ fn prepared_plans_change_no_bit() {
 #[test]
 fn residual_adds_and_norms_are_fused() {
     let case = load("gpt2");
-    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
     let Some(device) = device() else { return };
-    let rows = case.program.values[case.program.output].row_count(&case.batch);
-    let targets = targets(rows, case.program.values[case.program.output].columns);
+    let rows = case.program.row_count(case.program.graph.output, &case.batch);
+    let targets = targets(rows, case.program.graph.values[case.program.graph.output].columns);
     let program = case.program;
     let runner = RunnerBuilder::new(program, &parameters).build(Box::new(device)).unwrap();
     let (commands, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
@@ -209,9 +208,9 @@ fn residual_adds_and_norms_are_fused() {
 #[test]
 fn matmul_and_gelu_are_fused() {
     let case = load("gpt2");
-    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-    let output = case.program.values[case.program.output];
-    let targets = targets(output.row_count(&case.batch), output.columns);
+    let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
+    let output = case.program.graph.values[case.program.graph.output];
+    let targets = targets(case.program.row_count(case.program.graph.output, &case.batch), output.columns);
     for (precision, want) in [(Precision::F32, [0, 2]), (Precision::Bf16, [2, 0]), (Precision::Fp16, [2, 0])]
     {
         let (Some(device), program) = (device(), case.program.clone()) else { return };
@@ -241,10 +240,12 @@ fn router_losses_match_the_cpu() {
     let mut report = String::new();
     for name in ["mixtral", "switch"] {
         let case = load(name);
-        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-        let output = case.program.values[case.program.output];
-        let (targets, loss) =
-            (targets(output.row_count(&case.batch), output.columns), CrossEntropy::default());
+        let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
+        let output = case.program.graph.values[case.program.graph.output];
+        let (targets, loss) = (
+            targets(case.program.row_count(case.program.graph.output, &case.batch), output.columns),
+            CrossEntropy::default(),
+        );
         let (options, scale) = (RouterOptions { aux_loss_coef: 0.3, z_loss_coef: 0.05 }, 0.25);
         let mut cpu = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         cpu = cpu.with_routers(options);
@@ -265,7 +266,7 @@ fn router_losses_match_the_cpu() {
             }
             let whole = want.list.iter().flatten().flatten().fold(0.0_f32, |largest, x| largest.max(x.abs()));
             let pairs = own.list.iter().flatten().zip(want.list.iter().flatten());
-            for (weight, (own, want)) in case.program.weights.iter().zip(pairs) {
+            for (weight, (own, want)) in case.program.graph.weights.iter().zip(pairs) {
                 let error = error(own, want, whole * 1e-3);
                 if error.is_nan() || error > 1e-4 {
                     report += &format!("{name}: {} {error:.1e}\n", weight.name);

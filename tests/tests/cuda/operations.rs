@@ -2,14 +2,14 @@
 
 use siskin_device::Precision;
 use siskin_graph::{
-    ActivationFunction, Attention, AttentionMask, GateLimits, NormKind, Op, OutputHead, Recurrence,
-    RecurrenceRule, RelativePositionBias, Rope, RowKind, Weight, WeightRole,
+    ActivationFunction, Attention, AttentionMask, GateLimits, Graph, LinearAttention, Node, NormKind, Op,
+    OutputHead, RelativePositionBias, RopeTable, RowKind, StateUpdate, ValueShape, Weight, WeightRole, op,
 };
 use siskin_tests::cuda::{TestDevice, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
-use siskin_trainer::program::{ProgramNode, ProgramValue, Side};
+use siskin_trainer::program::Side;
 use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};
 
 use super::common::{device, error, numbers, targets};
@@ -25,7 +25,13 @@ struct One {
 impl One {
     /// Builds the program. `inputs` are the columns of the operation's inputs; `weights` are the lengths of its weight
     /// vectors.
-    fn new(lengths: &[usize], inputs: &[usize], columns: usize, weights: &[usize], op: Op) -> Self {
+    fn new(
+        lengths: &[usize],
+        inputs: &[usize],
+        columns: usize,
+        weights: &[usize],
+        op: impl Into<Op>,
+    ) -> Self {
         let mut batch = TrainingBatch::default();
         let rows: usize = lengths.iter().sum();
         let mut first = 0;
@@ -36,26 +42,26 @@ impl One {
             batch.decoder.push(&tokens, &[]);
             first += length as u32;
         }
-        let value = |columns| ProgramValue { rows: RowKind::Tokens, columns, side: Side::Decoder };
+        let value = |columns| ValueShape { rows: RowKind::Tokens, columns };
         let weight = |name: &str, rows, columns, role| Weight { name: name.to_owned(), rows, columns, role };
         let mut all: Vec<Weight> =
             weights.iter().map(|&count| weight("own", 1, count, WeightRole::Vector)).collect();
         let (mut nodes, mut values) = (Vec::new(), Vec::new());
         for (index, &columns) in inputs.iter().enumerate() {
             all.push(weight("table", rows, columns, WeightRole::Matrix));
-            nodes.push(ProgramNode {
-                op: Op::Embed { table: all.len() - 1 },
+            nodes.push(Node {
+                op: op::Embed { table: all.len() - 1 }.into(),
                 inputs: Vec::new(),
                 output: index,
             });
             values.push(value(columns));
         }
-        nodes.push(ProgramNode { op, inputs: (0..inputs.len()).collect(), output: inputs.len() });
+        nodes.push(Node { op: op.into(), inputs: (0..inputs.len()).collect(), output: inputs.len() });
         values.push(value(columns));
         all.push(weight("scores", SCORES, columns, WeightRole::Matrix));
         let parts = vec![(all.len() - 1, None)];
-        nodes.push(ProgramNode {
-            op: Op::Linear { parts },
+        nodes.push(Node {
+            op: op::Linear { parts }.into(),
             inputs: vec![inputs.len()],
             output: inputs.len() + 1,
         });
@@ -66,16 +72,18 @@ impl One {
             seed += 1;
             numbers(weight.rows * weight.columns, seed)
         });
-        let program = Program {
+        let sides = vec![Side::Decoder; values.len()];
+        let graph = Graph {
             nodes,
             values,
             weights: all,
             ropes: ropes(),
             output,
             head: OutputHead::Token,
-            head_start: tail,
             hidden,
+            exits: Vec::new(),
         };
+        let program = Program { graph, sides, head_start: tail };
         Self { program, batch, parameters }
     }
 
@@ -119,8 +127,8 @@ impl One {
 /// Columns of scores; odd, so that rows are not aligned to 16 bytes.
 const SCORES: usize = 37;
 
-fn ropes() -> Vec<Rope> {
-    vec![Rope { frequencies: vec![1.0, 0.3, 0.05], magnitude: 1.1, scaling: None }]
+fn ropes() -> Vec<RopeTable> {
+    vec![RopeTable { frequencies: vec![1.0, 0.3, 0.05], magnitude: 1.1, scaling: None }]
 }
 
 /// Runs cases in every precision.
@@ -158,7 +166,7 @@ fn attention(heads: usize, kv_heads: usize, head_size: usize, attention_mask: At
 
 fn attend(lengths: &[usize], description: Attention, weights: &[usize]) -> One {
     let [wide, narrow] = [description.heads, description.kv_heads].map(|heads| heads * description.head_size);
-    One::new(lengths, &[wide, narrow, narrow], wide, weights, Op::Attention(description))
+    One::new(lengths, &[wide, narrow, narrow], wide, weights, description)
 }
 
 #[test]
@@ -200,7 +208,7 @@ fn attention_with_score_bias_matches() {
 
 #[test]
 fn norms_match() {
-    let norm = |kind, bias, group| Op::Norm { kind, weight: 0, bias, epsilon: 1e-5, group };
+    let norm = |kind, bias, group| op::Norm { kind, weight: 0, bias, epsilon: 1e-5, group };
     check(
         "norm",
         [
@@ -208,7 +216,7 @@ fn norms_match() {
             One::new(&[3], &[33], 33, &[33], norm(NormKind::Rms, None, 33)),
             One::new(&[9], &[48], 48, &[16], norm(NormKind::Rms, None, 16)),
             One::new(&[9], &[48], 48, &[48, 48], norm(NormKind::Layer, Some(1), 16)),
-            One::new(&[9], &[48], 48, &[], Op::L2Normalize { group: 16, epsilon: 1e-6, factor: 1.3 }),
+            One::new(&[9], &[48], 48, &[], op::L2Normalize { group: 16, epsilon: 1e-6, factor: 1.3 }),
         ],
     );
 }
@@ -223,18 +231,18 @@ fn elementwise_functions_match() {
         ActivationFunction::Sigmoid,
         ActivationFunction::EluPlusOne,
     ];
-    check("activate", kinds.map(|kind| One::new(&[3, 4], &[21], 21, &[], Op::Activate(kind))));
-    check("gate", kinds.map(|kind| One::new(&[3, 4], &[24, 24], 24, &[], Op::Gate(kind))));
+    check("activate", kinds.map(|kind| One::new(&[3, 4], &[21], 21, &[], op::Activate { function: kind })));
+    check("gate", kinds.map(|kind| One::new(&[3, 4], &[24, 24], 24, &[], op::Gate { function: kind })));
     let limits = GateLimits { limit: 0.6, slope: 1.7 };
     check(
         "map",
         [
-            One::new(&[5], &[24, 24], 24, &[], Op::GateLimited(limits)),
-            One::new(&[5], &[9], 9, &[], Op::Scale(0.3)),
-            One::new(&[5], &[9], 9, &[], Op::Softcap(0.8)),
-            One::new(&[5], &[9], 9, &[], Op::Clamp(0.5)),
-            One::new(&[5], &[16, 16], 16, &[], Op::Add),
-            One::new(&[140], &[16], 16, &[16, 16], Op::Affine { weight: 0, bias: 1 }),
+            One::new(&[5], &[24, 24], 24, &[], op::ClampedGate { limits }),
+            One::new(&[5], &[9], 9, &[], op::Scale { factor: 0.3 }),
+            One::new(&[5], &[9], 9, &[], op::Softcap { cap: 0.8 }),
+            One::new(&[5], &[9], 9, &[], op::Clamp { limit: 0.5 }),
+            One::new(&[5], &[16, 16], 16, &[], op::Add),
+            One::new(&[140], &[16], 16, &[16, 16], op::Affine { weight: 0, bias: 1 }),
         ],
     );
 }
@@ -244,29 +252,30 @@ fn slices_and_rotary_embeddings_match() {
     check(
         "place",
         [
-            One::new(&[5], &[40], 16, &[], Op::SliceColumns { start: 8 }),
-            One::new(&[5], &[9], 4, &[], Op::SliceColumns { start: 3 }),
-            One::new(&[5], &[9], 27, &[], Op::RepeatColumns(3)),
-            One::new(&[5, 70], &[16], 16, &[], Op::Rope { rope: 0, head_size: 8 }),
+            One::new(&[5], &[40], 16, &[], op::SliceColumns { start: 8, columns: 16 }),
+            One::new(&[5], &[9], 4, &[], op::SliceColumns { start: 3, columns: 4 }),
+            One::new(&[5], &[9], 27, &[], op::RepeatColumns { times: 3 }),
+            One::new(&[5, 70], &[16], 16, &[], op::Rope { rope: 0, head_size: 8 }),
         ],
     );
 }
 
 /// A recurrent state of four heads that share queries, keys and values; sequences span several of the chunks that the
 /// backward pass stores.
-fn recur(rule: RecurrenceRule, [key_size, value_size]: [usize; 2]) -> One {
+fn recur(rule: StateUpdate, [key_size, value_size]: [usize; 2]) -> One {
     let (heads, query_heads, key_heads, value_heads) = (4, 2, 1, 4);
     let mut inputs = vec![query_heads * key_size, key_heads * key_size, value_heads * value_size];
-    if rule == RecurrenceRule::Delta {
+    if rule == StateUpdate::GatedDelta {
         inputs.extend([heads, heads]);
     }
     let state =
-        Recurrence { state: 0, heads, query_heads, key_heads, value_heads, key_size, value_size, rule };
+        LinearAttention { state: 0, heads, query_heads, key_heads, value_heads, key_size, value_size, rule };
     let columns = heads * value_size;
-    let mut case = One::new(&[1, 70, 33], &inputs, columns, &[], Op::LinearAttention(state));
+    let mut case = One::new(&[1, 70, 33], &inputs, columns, &[], state);
     // Sums of keys, which are divisors, must not be near zero; the other inputs must not let the state grow without
     // bound.
-    for parameter in case.parameters.list.iter_mut().take(if rule == RecurrenceRule::Delta { 0 } else { 2 }) {
+    for parameter in case.parameters.list.iter_mut().take(if rule == StateUpdate::GatedDelta { 0 } else { 2 })
+    {
         parameter.numbers.iter_mut().for_each(|x| *x = x.abs() + 0.1);
     }
     case
@@ -277,13 +286,13 @@ fn recurrent_states_match() {
     check(
         "state",
         [
-            recur(RecurrenceRule::Sum, [5, 40]),
-            recur(RecurrenceRule::Sum, [40, 31]),
-            recur(RecurrenceRule::WholeSum, [7, 3]),
-            recur(RecurrenceRule::Delta, [6, 37]),
-            One::new(&[40, 2, 100], &[9], 9, &[36], Op::CausalConv1d { state: 0, taps: 4, weight: 0 }),
-            One::new(&[3, 150], &[9], 9, &[9, 9], Op::DecayGate { log: 0, bias: 1 }),
-            One::new(&[3, 1, 9], &[16], 48, &[], Op::Im2col { offsets: vec![1, 0, -2], stride: 1 }),
+            recur(StateUpdate::Additive, [5, 40]),
+            recur(StateUpdate::Additive, [40, 31]),
+            recur(StateUpdate::BidirectionalAdditive, [7, 3]),
+            recur(StateUpdate::GatedDelta, [6, 37]),
+            One::new(&[40, 2, 100], &[9], 9, &[36], op::CausalConv1d { state: 0, taps: 4, weight: 0 }),
+            One::new(&[3, 150], &[9], 9, &[9, 9], op::DecayGate { log: 0, bias: 1 }),
+            One::new(&[3, 1, 9], &[16], 48, &[], op::Im2col { offsets: vec![1, 0, -2], stride: 1 }),
         ],
     );
 }
@@ -295,7 +304,7 @@ fn thread_order_changes_no_bit() {
     let description = Attention { bias: Some(bias), ..attention(2, 1, 24, AttentionMask::Causal(None)) };
     let plain = attention(2, 1, 24, AttentionMask::Causal(None));
     let attending = [attend(&[150, 7], description, &[16]), attend(&[150, 7], plain, &[])];
-    for case in attending.into_iter().chain([recur(RecurrenceRule::Delta, [6, 37])]) {
+    for case in attending.into_iter().chain([recur(StateUpdate::GatedDelta, [6, 37])]) {
         for precision in [Precision::F32, Precision::Bf16] {
             let results = [false, true].map(|reverse| {
                 let mut device = device()?;

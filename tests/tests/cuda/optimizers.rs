@@ -26,9 +26,9 @@ struct Both {
 impl Both {
     fn new(settings: &serde_json::Value, device: TestDevice) -> Self {
         let case = load("gpt2");
-        let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-        let output = case.program.values[case.program.output];
-        let targets = targets(output.row_count(&case.batch), output.columns);
+        let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
+        let output = case.program.graph.values[case.program.graph.output];
+        let targets = targets(case.program.row_count(case.program.graph.output, &case.batch), output.columns);
         let options: OptimizerOptions = serde_json::from_value(settings.clone()).unwrap();
         let gradients = Gradients::zeros(&parameters, |_| true);
         let optimizer = Optimizer::new(&options, &parameters, &gradients).unwrap();

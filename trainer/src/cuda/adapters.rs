@@ -36,8 +36,9 @@ pub(super) fn row_norms_commands(
             let Some(DoraVectors { inverse_norm: inverse, .. }) = adapter.dora else { continue };
             let [matrix, first, second, inverse] =
                 [adapter.base, adapter.a, adapter.b, inverse].map(|weight| weights.list[weight]);
-            let (all, columns) = (program.weights[adapter.base].rows, program.weights[adapter.base].columns);
-            let rank = program.weights[adapter.a].rows;
+            let (all, columns) =
+                (program.graph.weights[adapter.base].rows, program.graph.weights[adapter.base].columns);
+            let rank = program.graph.weights[adapter.a].rows;
             let step = (MAX_ELEMENTS / columns.max(1)).clamp(1, all.max(1));
             work.scratch.clear();
             let sum = work.scratch.floats(step * columns);

@@ -6,7 +6,7 @@ use siskin_format::Result;
 use super::optimizer::{
     AllTensors, OptimizedWeight, StateTable, permanent_commands, put, read_tables, write_tables,
 };
-use super::weights::DeviceWeights;
+use super::weights::{DeviceWeights, TrainedWeight};
 use crate::ema::{self, EmaOptions};
 use crate::state::{TableData, Tables, bytes_of, words};
 
@@ -30,18 +30,19 @@ impl DeviceEma {
     ) -> Result<Self> {
         let mut list = Vec::new();
         let mut begin = CommandList::new(Precision::F32);
-        for (index, weight) in weights.list.iter().enumerate() {
-            let Some(name) = own.table_of(index).filter(|_| weight.gradient > 0) else { continue };
-            let bytes = 4 * weight.count;
+        for TrainedWeight { index, values: weight, gradient } in weights.trained() {
+            let Some(name) = own.table_of(index) else { continue };
+            let bytes = 4 * weight.count();
             let place = device.allocate(bytes)?;
             let arguments =
                 [KernelArgument::Ptr(weight.f32), KernelArgument::Ptr(place), KernelArgument::Int(0)];
-            begin.elementwise("copy_or_accumulate", weight.count, &arguments);
+            begin.elementwise("copy_or_accumulate", weight.count(), &arguments);
             let tables = vec![StateTable { name, place, bytes, floats: true }];
             list.push(OptimizedWeight {
-                weight: *weight,
+                weight,
+                gradient,
                 rows: 1,
-                columns: weight.count,
+                columns: weight.count(),
                 rate: 1.0,
                 decay: 1.0,
                 tables,

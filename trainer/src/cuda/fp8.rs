@@ -8,11 +8,11 @@ use siskin_device::{
     CommandList, Device, DevicePtr, Fp8Format, Fp8Operand, GridSize, KernelArgument, Precision, aligned,
 };
 use siskin_format::Result;
-use siskin_graph::{Op, WeightId};
+use siskin_graph::{Node, Op, WeightId, op};
 
-use crate::cuda::command_builder::{CommandBuilder, int};
-use crate::program::{Program, ProgramNode};
+use crate::program::Program;
 use crate::state::{TableData, Tables};
+use siskin_cuda::{CommandBuilder, int};
 
 /// The length of the amax history, in steps.
 const STEPS: usize = 16;
@@ -60,6 +60,8 @@ pub(super) struct Fp8LinearScaling {
     pub(super) weight: Fp8Scaling,
     /// Of the gradient of the output.
     pub(super) gradient: Fp8Scaling,
+    /// Whether the amax of these tensors is recorded.
+    pub(super) records_amax: bool,
 }
 
 /// The layouts that a tensor is cast to.
@@ -94,10 +96,10 @@ pub(super) struct Fp8Tensor {
 
 /// Returns the weight matrix of a node that can use fp8: those of feed-forward layers, and the last.
 fn matrix(program: &Program, number: usize) -> Option<WeightId> {
-    let Op::Linear { parts } = &program.nodes[number].op else { return None };
+    let Op::Linear(op::Linear { parts }) = &program.graph.nodes[number].op else { return None };
     let [(weight, _)] = parts[..] else { return None };
-    let of = &program.weights[weight];
-    let named = of.name.contains("ffn_") || number + 1 == program.nodes.len();
+    let of = &program.graph.weights[weight];
+    let named = of.name.contains("ffn_") || number + 1 == program.graph.nodes.len();
     let fits = of.rows.is_multiple_of(MULTIPLE) && of.columns.is_multiple_of(MULTIPLE);
     (named && fits).then_some(weight)
 }
@@ -105,7 +107,7 @@ fn matrix(program: &Program, number: usize) -> Option<WeightId> {
 impl Fp8Matmuls {
     pub(super) fn new(device: &mut dyn Device, program: &Program) -> Result<Self> {
         let mut list: Vec<WeightId> =
-            (0..program.nodes.len()).filter_map(|number| matrix(program, number)).collect();
+            (0..program.graph.nodes.len()).filter_map(|number| matrix(program, number)).collect();
         list.sort_unstable();
         list.dedup();
         let count = TABLES * list.len();
@@ -127,8 +129,8 @@ impl Fp8Matmuls {
     }
 
     /// Returns the scaling state of a matmul's tensors; `None` without fp8.
-    pub(super) fn of(&self, node: &ProgramNode) -> Option<Fp8LinearScaling> {
-        let Op::Linear { parts } = &node.op else { return None };
+    pub(super) fn of(&self, node: &Node, records_amax: bool) -> Option<Fp8LinearScaling> {
+        let Op::Linear(op::Linear { parts }) = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
         let [input, weight, gradient] = std::array::from_fn(|index| {
@@ -141,7 +143,7 @@ impl Fp8Matmuls {
                 format: range(index),
             }
         });
-        Some(Fp8LinearScaling { input, weight, gradient })
+        Some(Fp8LinearScaling { input, weight, gradient, records_amax })
     }
 
     /// Returns the command list that updates the history after a step, or after the batch that only fills it.

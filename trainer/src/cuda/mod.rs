@@ -6,9 +6,6 @@
 //! sources without one.
 
 mod adapters;
-mod attention;
-mod batch_tables;
-mod command_builder;
 mod ema;
 mod fp8;
 mod loss;

@@ -3,12 +3,12 @@
 
 use siskin_device::{Device, DevicePtr, GridSize, KernelArgument, MatrixShape};
 use siskin_format::Result;
-use siskin_graph::{Op, Routing};
+use siskin_graph::{Op, Routing, op};
 
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::{Program, Side};
 use crate::runner::RouterOptions;
+use siskin_cuda::{CommandBuilder, int};
 
 const THREADS: usize = 256;
 
@@ -48,8 +48,8 @@ pub(super) struct RouterGradient {
 
 /// Returns the routing of a node, and its side.
 fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
-    match program.nodes[node].op {
-        Op::Route(routing) => Some((routing, program.values[program.nodes[node].output].side)),
+    match program.graph.nodes[node].op {
+        Op::Route(op::Route { routing }) => Some((routing, program.sides[program.graph.nodes[node].output])),
         _ => None,
     }
 }
@@ -61,7 +61,7 @@ impl RouterLosses {
         program: &Program,
         options: RouterOptions,
     ) -> Result<Option<Self>> {
-        let all = (0..program.nodes.len()).filter_map(|node| of(program, node));
+        let all = (0..program.graph.nodes.len()).filter_map(|node| of(program, node));
         let Some(max_experts) = all.map(|(routing, _)| routing.experts).max() else { return Ok(None) };
         if options == RouterOptions::default() {
             return Ok(None);
@@ -170,9 +170,9 @@ impl RouterLosses {
 
 /// Returns the experts of a side, and the total rows of its routers, layer by layer; `None` without rows or routers.
 fn shape(program: &Program, batch: &TrainingBatch, side: Side) -> Option<(usize, usize)> {
-    let all = (0..program.nodes.len()).filter_map(|node| Some((node, of(program, node)?)));
+    let all = (0..program.graph.nodes.len()).filter_map(|node| Some((node, of(program, node)?)));
     let own = all.filter(|(_, (_, own))| *own == side);
-    let rows = |node: usize| program.values[program.nodes[node].output].row_count(batch);
+    let rows = |node: usize| program.row_count(program.graph.nodes[node].output, batch);
     let (experts, rows) =
         own.fold((0, 0), |(_, sum), (node, (routing, _))| (routing.experts, sum + rows(node)));
     (rows > 0).then_some((experts, rows))

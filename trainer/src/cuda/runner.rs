@@ -26,20 +26,20 @@ use timed::StepEnd;
 pub use timed::{Timed, TimingObserver};
 use updates::{Fp8Update, WeightUpdates};
 
-use super::batch_tables::{BatchTables, ListCache};
 use super::fp8::Fp8Matmuls;
 use super::loss::Objective;
 use super::optimizer::OptimizerResult;
 use super::routers::{LossFactors, RouterLosses};
 use super::weights::DeviceWeights;
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::{CommandBuilder, OpScratch};
 use crate::loss::{LossSum, Targets};
 use crate::optimizer::StepArguments;
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{BufferLayout, Layouts, Program, Schedule, ScheduleStep};
 use crate::runner::check;
 use crate::state::{TableData, Tables};
+use siskin_cuda::{BatchTables, ListCache};
+use siskin_cuda::{CommandBuilder, OpScratch};
 
 /// Bytes of the sums that accumulate over batches.
 const SUMS: usize = 32;
@@ -225,9 +225,7 @@ impl DeviceRunner {
     /// If the device fails.
     pub fn clear(&mut self) -> Result<()> {
         let mut commands = CommandList::new(self.precision);
-        for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
-            commands.clear(weight.gradient, 4 * weight.count);
-        }
+        self.weights.clear_gradients(&mut commands);
         commands.clear(self.sums, SUMS);
         self.device.run(&commands)
     }
@@ -377,7 +375,7 @@ impl DeviceRunner {
         let schedule = self.schedules.of(kind);
         let back = kind == PassKind::Training;
         let mut commands = CommandList::new(self.precision);
-        let mut tables = BatchTables::new(self.areas.tables.place).with(&self.plans.lists);
+        let mut tables = BatchTables::new(self.areas.tables.place).with_cache(&self.plans.lists);
         let mut scratch = OpScratch::new(self.areas.scratch.place);
         let mut walk = PassBuilder {
             runner: self,
@@ -413,7 +411,12 @@ impl DeviceRunner {
             bounds.push(StepEnd { commands: walk.builder.commands.len(), step });
         }
         let marks = walk.marks.unwrap_or_default();
-        let bytes = StepBytes { arena: layout.size, scratch: scratch.peak, head, tables: tables.bytes.len() };
-        Ok(BatchPlan { commands, tables: tables.bytes, bytes, marks, bounds })
+        let bytes = StepBytes {
+            arena: layout.size,
+            scratch: scratch.max_bytes(),
+            head,
+            tables: tables.bytes().len(),
+        };
+        Ok(BatchPlan { commands, tables: tables.into_bytes(), bytes, marks, bounds })
     }
 }

@@ -2,33 +2,25 @@
 
 use std::borrow::Cow;
 
+use siskin_cuda::ops::DeviceWeight;
 use siskin_device::{CommandList, Device, DevicePtr, KernelArgument, Precision, aligned};
 use siskin_format::{Error, Result};
-use siskin_graph::WeightRole;
+use siskin_graph::{Node, WeightRole};
 
 use super::block_type;
-use super::fp8::Fp8Matmuls;
+use super::fp8::{Fp8LinearScaling, Fp8Matmuls};
 use crate::parameters::{ForwardWeights, Gradients, Parameter, Parameters};
 use crate::program::{Program, WeightBytes};
 use crate::qat::QuantizationAware;
 
-/// The places of a tensor's values.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct DeviceWeight {
-    /// As f32; 0: only kept in the precision of matmuls.
-    pub(super) f32: DevicePtr,
-    /// In the precision of matmuls: the same place if that is f32 and nothing is rounded.
-    pub(super) compute: DevicePtr,
-    /// The gradient, as f32; 0: not trained.
-    pub(super) gradient: DevicePtr,
-    /// The number of elements.
-    pub(super) count: usize,
-}
-
 /// All tensors, by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceWeights {
+    /// The values that forward passes read. The f32 values of trained tensors are those that the optimizer updates;
+    /// the others are rounded from them.
     pub(super) list: Vec<DeviceWeight>,
+    /// The gradients, as f32; 0: not trained.
+    pub(super) gradients: Vec<DevicePtr>,
     /// The scaling state of fp8 matmuls, if any.
     pub(super) fp8: Option<Fp8Matmuls>,
     precision: Precision,
@@ -51,10 +43,12 @@ impl DeviceWeights {
             (size - aligned(bytes)) as DevicePtr + 1
         };
         let mut list: Vec<DeviceWeight> = Vec::with_capacity(parameters.list.len());
+        let mut gradients = Vec::with_capacity(parameters.list.len());
         for (index, parameter) in parameters.list.iter().enumerate() {
-            let count = parameter.rows * parameter.columns;
+            let &Parameter { rows, columns, .. } = parameter;
+            let count = rows * columns;
             let stays = parameter.role == WeightRole::Matrix && products[index] && !trains(index);
-            let mut weight = DeviceWeight { count, ..DeviceWeight::default() };
+            let mut weight = DeviceWeight { f32: 0, compute: 0, rows, columns };
             if precision == Precision::F32 || !stays {
                 weight.f32 = next(4 * count);
             }
@@ -63,64 +57,81 @@ impl DeviceWeights {
                 true => weight.f32,
                 false => next(precision.bytes() * count),
             };
-            weight.gradient = if trains(index) { next(4 * count) } else { 0 };
+            gradients.push(if trains(index) { next(4 * count) } else { 0 });
             list.push(weight);
         }
         let base = device.allocate(size)?;
         let mut commands = CommandList::new(precision);
-        for weight in &mut list {
-            for place in [&mut weight.f32, &mut weight.compute, &mut weight.gradient] {
+        for (weight, gradient) in list.iter_mut().zip(&mut gradients) {
+            for place in [&mut weight.f32, &mut weight.compute, &mut *gradient] {
                 *place = if *place > 0 { *place - 1 + base } else { 0 };
             }
-            if weight.gradient > 0 {
-                commands.clear(weight.gradient, 4 * weight.count);
-            }
         }
+        let weights = Self { list, gradients, fp8: None, precision };
+        weights.clear_gradients(&mut commands);
         device.run(&commands)?;
-        let weights = Self { list, fp8: None, precision };
         weights.send(device, parameters, |_, _| true)?;
         Ok(weights)
+    }
+
+    /// Iterates over the trained tensors.
+    pub(super) fn trained(&self) -> impl Iterator<Item = TrainedWeight> + '_ {
+        let all = self.list.iter().zip(&self.gradients).enumerate();
+        let all = all.map(|(index, (&values, &gradient))| TrainedWeight { index, values, gradient });
+        all.filter(|weight| weight.gradient > 0)
+    }
+
+    /// Appends zeroing all gradients.
+    pub(super) fn clear_gradients(&self, commands: &mut CommandList) {
+        self.trained().for_each(|weight| commands.clear(weight.gradient, 4 * weight.values.count()));
+    }
+
+    /// Returns the scaling of a node's matmul in fp8; `None` without fp8. `records_amax`: whether its tensors' amax is
+    /// recorded.
+    pub(super) fn fp8_scaling(&self, node: &Node, records_amax: bool) -> Option<Fp8LinearScaling> {
+        self.fp8.as_ref()?.of(node, records_amax)
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
     pub(super) fn bytes(&self) -> WeightBytes {
         let mut sums = WeightBytes::default();
-        for weight in &self.list {
+        for (weight, &gradient) in self.list.iter().zip(&self.gradients) {
             let table =
-                |place: DevicePtr, bytes: usize| if place > 0 { aligned(bytes * weight.count) } else { 0 };
+                |place: DevicePtr, bytes: usize| if place > 0 { aligned(bytes * weight.count()) } else { 0 };
             sums.parameters += table(weight.f32, 4);
             if weight.compute != weight.f32 {
                 sums.parameters += table(weight.compute, self.precision.bytes());
             }
-            sums.gradients += table(weight.gradient, 4);
+            sums.gradients += table(gradient, 4);
         }
         sums
     }
 
     /// Replaces the values of tensors by `parameters`; frozen matrices are unchanged.
     pub(super) fn write(&self, device: &mut dyn Device, parameters: &Parameters<f32>) -> Result<()> {
-        self.send(device, parameters, may_change)
+        self.send(device, parameters, |index, parameter| self.may_change(index, parameter))
     }
 
     fn send(
         &self,
         device: &mut dyn Device,
         parameters: &Parameters<f32>,
-        which: impl Fn(&DeviceWeight, &Parameter<f32>) -> bool,
+        which: impl Fn(usize, &Parameter<f32>) -> bool,
     ) -> Result<()> {
-        let pairs = self.list.iter().zip(&parameters.list);
-        let chosen: Vec<_> = pairs.filter(|(weight, parameter)| which(weight, parameter)).collect();
+        let all = parameters.list.iter().enumerate();
+        let chosen: Vec<_> = all.filter(|(index, parameter)| which(*index, parameter)).collect();
         let largest = |parameter: &Parameter<f32>| parameter.parts().map(|rows| rows.len()).max();
-        let without = chosen.iter().filter(|(weight, _)| weight.f32 == 0);
+        let without = chosen.iter().filter(|(index, _)| self.list[*index].f32 == 0);
         let staging_bytes =
             without.map(|(_, parameter)| 4 * largest(parameter).unwrap_or(0) * parameter.columns).max();
         let staging = staging_bytes.map(|bytes| device.allocate(bytes)).transpose()?;
-        for (weight, parameter) in chosen {
+        for (index, parameter) in chosen {
+            let weight = self.list[index];
             for rows in parameter.parts() {
                 let start = rows.start * parameter.columns;
                 let numbers = match parameter.forward {
                     // The trained values are those before rounding.
-                    ForwardWeights::Rounded { .. } if weight.gradient > 0 => {
+                    ForwardWeights::Rounded { .. } if self.gradients[index] > 0 => {
                         Cow::Borrowed(&parameter.numbers[start..rows.end * parameter.columns])
                     }
                     _ => parameter.part(rows),
@@ -148,9 +159,9 @@ impl DeviceWeights {
 
     /// Copies the values of tensors to `parameters`; frozen matrices are unchanged.
     pub(super) fn read(&self, device: &mut dyn Device, parameters: &mut Parameters<f32>) -> Result<()> {
-        for (weight, parameter) in self.list.iter().zip(&mut parameters.list) {
-            if may_change(weight, parameter) {
-                read_floats(device, weight.f32, &mut parameter.numbers)?;
+        for (index, parameter) in parameters.list.iter_mut().enumerate() {
+            if self.may_change(index, parameter) {
+                read_floats(device, self.list[index].f32, &mut parameter.numbers)?;
             }
         }
         Ok(())
@@ -165,17 +176,17 @@ impl DeviceWeights {
     ) -> Result<()> {
         for &number in rounding.weights() {
             let weight = self.list[number];
-            if weight.gradient == 0 {
+            if self.gradients[number] == 0 {
                 continue;
             }
             if weight.compute == weight.f32 {
-                let name = &program.weights[number].name;
+                let name = &program.graph.weights[number].name;
                 let message = format!("{name} was not rounded when it was uploaded");
                 return Err(Error::argument("quantize", message));
             }
-            let mut numbers = vec![0.0; weight.count];
+            let mut numbers = vec![0.0; weight.count()];
             read_floats(device, weight.f32, &mut numbers)?;
-            let numbers = rounding.rounded(&numbers, program.weights[number].columns);
+            let numbers = rounding.rounded(&numbers, program.graph.weights[number].columns);
             let mut bytes = vec![0; numbers.len() * self.precision.bytes()];
             block_type(self.precision).encode_row(&numbers, None, &mut bytes);
             device.write(weight.compute, &bytes)?;
@@ -189,18 +200,28 @@ impl DeviceWeights {
         device: &mut dyn Device,
         gradients: &mut Gradients<f32>,
     ) -> Result<()> {
-        for (weight, gradient) in self.list.iter().zip(&mut gradients.list) {
-            if let Some(gradient) = gradient.as_mut().filter(|_| weight.gradient > 0) {
-                read_floats(device, weight.gradient, gradient)?;
+        for (&place, gradient) in self.gradients.iter().zip(&mut gradients.list) {
+            if let Some(gradient) = gradient.as_mut().filter(|_| place > 0) {
+                read_floats(device, place, gradient)?;
             }
         }
         Ok(())
     }
+
+    /// Returns true if the values of a tensor may change: vectors that are not trained may be derived from others.
+    fn may_change(&self, index: usize, parameter: &Parameter<f32>) -> bool {
+        let trains_or_derived = self.gradients[index] > 0 || parameter.role == WeightRole::Vector;
+        self.list[index].f32 > 0 && trains_or_derived
+    }
 }
 
-/// Returns true if the values of a tensor may change: vectors that are not trained may be derived from others.
-fn may_change(weight: &DeviceWeight, parameter: &Parameter<f32>) -> bool {
-    weight.f32 > 0 && (weight.gradient > 0 || parameter.role == WeightRole::Vector)
+/// A trained tensor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TrainedWeight {
+    pub(super) index: usize,
+    pub(super) values: DeviceWeight,
+    /// The gradient, as f32.
+    pub(super) gradient: DevicePtr,
 }
 
 /// Reads f32 values.

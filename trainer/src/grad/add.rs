@@ -1,12 +1,9 @@
 //! Sums of values, and per-column affine transforms.
 
-use siskin_graph::Op;
+use siskin_graph::op::{Add, Affine};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
-
-/// The sum of two values.
-pub(super) struct Add;
 
 impl<T: Real> GradientRule<T> for Add {
     fn reads(&self) -> Reads {
@@ -32,12 +29,9 @@ impl<T: Real> GradientRule<T> for Add {
     }
 }
 
-/// Multiplies each element by a factor of its column and adds a bias of its column.
-pub(super) struct Affine;
-
 impl<T: Real> GradientRule<T> for Affine {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Affine { weight, bias } = call.node.op else { return };
+        let &Self { weight, bias } = self;
         let (weight, bias, columns) = (call.weight(weight), call.weight(bias), call.columns());
         table::each(out, columns, |row, out| {
             let x = table::row(inputs[0], columns, row);
@@ -47,7 +41,7 @@ impl<T: Real> GradientRule<T> for Affine {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Affine { weight, bias } = call.node.op else { return };
+        let &Self { weight, bias } = self;
         let columns = call.columns();
         let gradient = |row| table::row(back.gradient, columns, row);
         if let Some(to) = &mut back.input_gradients[0] {

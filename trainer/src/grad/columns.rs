@@ -1,12 +1,9 @@
 //! Slicing columns, gathering rows, and repeating columns.
 
-use siskin_graph::Op;
+use siskin_graph::op::{RepeatColumns, SelectOutputs, SliceColumns};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
-
-/// A slice of adjacent columns.
-pub(super) struct SliceColumns;
 
 impl<T: Real> GradientRule<T> for SliceColumns {
     fn reads(&self) -> Reads {
@@ -14,7 +11,7 @@ impl<T: Real> GradientRule<T> for SliceColumns {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::SliceColumns { start } = call.node.op else { return };
+        let &Self { start, .. } = self;
         let (wide, columns) = (call.input(0).columns, call.columns());
         table::each(out, columns, |row, out| {
             out.copy_from_slice(&table::row(inputs[0], wide, row)[start..start + columns]);
@@ -22,7 +19,7 @@ impl<T: Real> GradientRule<T> for SliceColumns {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::SliceColumns { start } = call.node.op else { return };
+        let &Self { start, .. } = self;
         let (wide, columns) = (call.input(0).columns, call.columns());
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, wide, |row, to| {
@@ -33,16 +30,13 @@ impl<T: Real> GradientRule<T> for SliceColumns {
     }
 }
 
-/// Repeats each column the same number of times, side by side.
-pub(super) struct RepeatColumns;
-
 impl<T: Real> GradientRule<T> for RepeatColumns {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::RepeatColumns(times) = call.node.op else { return };
+        let &Self { times } = self;
         let input_columns = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             let x = table::row(inputs[0], input_columns, row);
@@ -51,7 +45,7 @@ impl<T: Real> GradientRule<T> for RepeatColumns {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::RepeatColumns(times) = call.node.op else { return };
+        let &Self { times } = self;
         let columns = call.columns();
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, call.input(0).columns, |row, to| {
@@ -63,9 +57,6 @@ impl<T: Real> GradientRule<T> for RepeatColumns {
         }
     }
 }
-
-/// Gathers the output rows.
-pub(super) struct SelectOutputs;
 
 impl<T: Real> GradientRule<T> for SelectOutputs {
     fn reads(&self) -> Reads {

@@ -1,6 +1,7 @@
 //! Elementwise functions.
 
-use siskin_graph::{ActivationFunction, Op};
+use siskin_graph::ActivationFunction;
+use siskin_graph::op::{Activate, Clamp, ClampedGate, Gate, Scale, Softcap};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -120,64 +121,48 @@ impl<T: Real> ElementwisePass<'_, '_, T> {
     }
 }
 
-/// Elementwise rules: the operation, and its body for both directions.
-macro_rules! maps {
-    ($($(#[$about:meta])* $name:ident, $pattern:pat => |$call:ident, $pass:ident| $body:expr;)*) => {$(
-        $(#[$about])*
-        pub(super) struct $name;
-
-        impl $name {
-            fn run<T: Real>($call: &RuleCall<'_, T>, $pass: ElementwisePass<'_, '_, T>) {
-                let $pattern = $call.node.op else { return };
+/// Element-wise rules: the operation, and its body for both directions.
+macro_rules! elementwise_rules {
+    ($($operation:ident: |$own:ident, $call:ident, $pass:ident| $body:expr;)*) => {$(
+        impl<T: Real> GradientRule<T> for $operation {
+            fn forward(&self, $call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+                let ($own, $pass) = (self, ElementwisePass::Forward(inputs, out));
                 $body
             }
-        }
 
-        impl<T: Real> GradientRule<T> for $name {
-            fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-                Self::run(call, ElementwisePass::Forward(inputs, out));
-            }
-
-            fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-                Self::run(call, ElementwisePass::Backward(back));
+            fn backward(&self, $call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
+                let ($own, $pass) = (self, ElementwisePass::Backward(back));
+                $body
             }
         }
     )*};
 }
 
-maps! {
-    /// An activation function.
-    Activate, Op::Activate(kind) => |call, pass| {
-        with_activation!(kind, |function| pass.unary(call, function))
-    };
-    /// Multiplies by a constant.
-    Scale, Op::Scale(factor) => |call, pass| {
-        let factor = T::of(f64::from(factor));
+elementwise_rules! {
+    Activate: |own, call, pass| with_activation!(own.function, |function| pass.unary(call, function));
+    Scale: |own, call, pass| {
+        let factor = T::of(f64::from(own.factor));
         pass.unary(call, |x| (x * factor, factor))
     };
-    /// `cap · tanh(x / cap)`.
-    Softcap, Op::Softcap(cap) => |call, pass| {
-        let cap = T::of(f64::from(cap));
+    Softcap: |own, call, pass| {
+        let cap = T::of(f64::from(own.cap));
         pass.unary(call, |x| {
             let t = (x / cap).tanh();
             (cap * t, T::ONE - t * t)
         })
     };
-    /// Clamps to ± the constant.
-    Clamp, Op::Clamp(limit) => |call, pass| {
-        let limit = T::of(f64::from(limit));
+    Clamp: |own, call, pass| {
+        let limit = T::of(f64::from(own.limit));
         pass.unary(call, |x| clamp(x, -limit, limit))
     };
-    /// `activation(gate) · up`.
-    Gate, Op::Gate(kind) => |call, pass| {
-        with_activation!(kind, |function| pass.binary(call, |gate, up| {
+    Gate: |own, call, pass| {
+        with_activation!(own.function, |function| pass.binary(call, |gate, up| {
             let (value, derivative) = function(gate);
             (value * up, [derivative * up, value])
         }))
     };
-    /// `g · sigmoid(slope · g) · (u + 1)` of the clamped inputs.
-    GateLimited, Op::GateLimited(limits) => |call, pass| {
-        let (limit, slope) = (T::of(f64::from(limits.limit)), T::of(f64::from(limits.slope)));
+    ClampedGate: |own, call, pass| {
+        let [limit, slope] = [own.limits.limit, own.limits.slope].map(|x| T::of(f64::from(x)));
         pass.binary(call, |gate, up| {
             let (g, gate_passes) = if gate > limit { (limit, T::ZERO) } else { (gate, T::ONE) };
             let (u, up_passes) = clamp(up, -limit, limit);

@@ -1,64 +1,78 @@
 //! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
-use siskin_graph::Op;
+use siskin_graph::WeightId;
+use siskin_graph::op::{Embed, EmbedPosition, EmbedSegment, InputFeatures, SinusoidalPositions};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::batch::BatchRow;
 use crate::real::Real;
 
-/// Embedding lookup by token, segment or position.
-pub(super) struct Embed;
+/// Rules of lookups: the operation, and the row of its table for a row of the batch.
+macro_rules! lookup_rules {
+    ($($operation:ident: |$own:ident, $row:ident| $index:expr;)*) => {$(
+        impl<T: Real> GradientRule<T> for $operation {
+            fn reads(&self) -> Reads {
+                Reads::NOTHING
+            }
 
-/// Returns the table, and a function from a row of the batch to its row of the table.
-fn place<T: Real>(call: &RuleCall<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
-    let rows = &call.sequences().rows;
-    let op = &call.node.op;
-    let number: fn(&BatchRow) -> usize = if let Op::EmbedSegment { .. } = op {
-        |row| row.segment as usize
-    } else if let Op::EmbedPosition { .. } = op {
-        |row| row.position
-    } else {
-        |row| row.token as usize
-    };
-    let offset = if let Op::EmbedPosition { offset, .. } = op { *offset } else { 0 };
-    let table = *op.weights().first()?;
-    Some((table, move |row: usize| number(&rows[row]) + offset))
-}
+            fn takes_packed(&self) -> bool {
+                true
+            }
 
-impl<T: Real> GradientRule<T> for Embed {
-    fn reads(&self) -> Reads {
-        Reads::NOTHING
-    }
+            fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
+                let $own = self;
+                look_up(call, self.table, |$row| $index, out);
+            }
 
-    fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Some((weight, number)) = place(call) else { return };
-        let matrix = call.matrix(weight);
-        table::each(out, call.columns(), |row, out| matrix.row(number(row), out));
-    }
-
-    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Some((weight, number)) = place(call) else { return };
-        let columns = call.columns();
-        let Some(to) = back.weight_gradients.of(weight) else { return };
-        for row in 0..call.rows {
-            let from = table::row(back.gradient, columns, row);
-            let to = &mut to[number(row) * columns..][..columns];
-            to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+            fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
+                let $own = self;
+                add_to_table(call, self.table, |$row| $index, back);
+            }
         }
+    )*};
+}
+
+lookup_rules! {
+    Embed: |_own, row| row.token as usize;
+    EmbedSegment: |_own, row| row.segment as usize;
+    EmbedPosition: |own, row| row.position + own.offset;
+}
+
+/// Copies row `index` of a table for each row of the batch.
+fn look_up<T: Real>(
+    call: &RuleCall<'_, T>,
+    table: WeightId,
+    index: impl Fn(&BatchRow) -> usize + Sync,
+    out: &mut [T],
+) {
+    let (matrix, rows) = (call.matrix(table), &call.sequences().rows);
+    table::each(out, call.columns(), |row, out| matrix.row(index(&rows[row]), out));
+}
+
+/// Adds the gradient of each row of the batch to row `index` of the table.
+fn add_to_table<T: Real>(
+    call: &RuleCall<'_, T>,
+    table: WeightId,
+    index: impl Fn(&BatchRow) -> usize,
+    back: RuleBackward<'_, '_, T>,
+) {
+    let (rows, columns) = (&call.sequences().rows, call.columns());
+    let Some(to) = back.weight_gradients.of(table) else { return };
+    for row in 0..call.rows {
+        let from = table::row(back.gradient, columns, row);
+        let to = &mut to[index(&rows[row]) * columns..][..columns];
+        to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
     }
 }
 
-/// Sinusoidal position embedding: sines, then cosines of a position's angles.
-pub(super) struct Sine;
-
-impl<T: Real> GradientRule<T> for Sine {
+impl<T: Real> GradientRule<T> for SinusoidalPositions {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::EmbedSine { rope, offset } = call.node.op else { return };
-        let (table, columns) = (&call.program.ropes[rope], call.columns());
+        let &Self { rope, offset } = self;
+        let (table, columns) = (&call.program.graph.ropes[rope], call.columns());
         let mut cos_sin = vec![0.0; columns];
         for (row, out) in call.sequences().rows.iter().zip(out.chunks_mut(columns.max(1))) {
             siskin_kernels::ops::rope::cos_sin(
@@ -75,10 +89,7 @@ impl<T: Real> GradientRule<T> for Sine {
     fn backward(&self, _: &RuleCall<'_, T>, _: RuleBackward<'_, '_, T>) {}
 }
 
-/// The features that the caller supplied.
-pub(super) struct SuppliedFeatures;
-
-impl<T: Real> GradientRule<T> for SuppliedFeatures {
+impl<T: Real> GradientRule<T> for InputFeatures {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }

@@ -3,14 +3,11 @@
 //! The output of [`Route`] holds for each row the weights of the chosen experts, then their indices, which have no
 //! gradient.
 
-use siskin_graph::{Op, Routing};
+use siskin_graph::op::{Combine, Dispatch, ExpertLinear, Route, Routing};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
 use crate::real::Real;
-
-/// The weights and indices of the experts that a row chooses.
-pub(super) struct Route;
 
 /// Returns the softmax of a row's scores.
 fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
@@ -23,7 +20,7 @@ fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
 
 impl<T: Real> GradientRule<T> for Route {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Route(routing) = call.node.op else { return };
+        let &Self { routing } = self;
         table::each(out, call.columns(), |row, out| {
             let scores = table::row(inputs[0], routing.experts, row);
             let probabilities = softmax(scores);
@@ -48,7 +45,7 @@ impl<T: Real> GradientRule<T> for Route {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Route(routing) = call.node.op else { return };
+        let &Self { routing } = self;
         let columns = call.columns();
         let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, routing.experts, |row, to| {
@@ -121,12 +118,9 @@ impl Slots {
     }
 }
 
-/// Copies each row to its slots.
-pub(super) struct Dispatch;
-
 impl<T: Real> GradientRule<T> for Dispatch {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Dispatch(routing) = call.node.op else { return };
+        let &Self { routing } = self;
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |slot, out| match slots.owners.get(slot) {
             Some(index) => out.copy_from_slice(table::row(inputs[0], columns, index / routing.top_k)),
@@ -135,7 +129,7 @@ impl<T: Real> GradientRule<T> for Dispatch {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Dispatch(routing) = call.node.op else { return };
+        let &Self { routing } = self;
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, columns, |row, to| {
@@ -148,16 +142,17 @@ impl<T: Real> GradientRule<T> for Dispatch {
     }
 }
 
-/// The product of each slot with its expert's matrix.
-pub(super) struct ExpertLinear;
-
 impl<T: Real> GradientRule<T> for ExpertLinear {
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
         2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
+        let Self { routing, weights, biases } = self;
         let (slots, depth, columns) =
             (Slots::new(call, routing, inputs[1]), call.input(0).columns, call.columns());
         out.fill(T::ZERO);
@@ -180,7 +175,7 @@ impl<T: Real> GradientRule<T> for ExpertLinear {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
+        let Self { routing, weights, biases } = self;
         let (slots, depth, columns) =
             (Slots::new(call, routing, back.inputs[1]), call.input(0).columns, call.columns());
         for (expert, &weight) in weights.iter().enumerate() {
@@ -209,12 +204,9 @@ impl<T: Real> GradientRule<T> for ExpertLinear {
     }
 }
 
-/// The weighted sum of each row's slots.
-pub(super) struct Combine;
-
 impl<T: Real> GradientRule<T> for Combine {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Combine(routing) = call.node.op else { return };
+        let &Self { routing } = self;
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |row, out| {
             out.fill(T::ZERO);
@@ -228,7 +220,7 @@ impl<T: Real> GradientRule<T> for Combine {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Combine(routing) = call.node.op else { return };
+        let &Self { routing } = self;
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let wide = 2 * routing.top_k;
         let [given, routed] = back.input_gradients else { return };

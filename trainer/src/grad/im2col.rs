@@ -1,41 +1,13 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin_graph::{Op, RowKind};
+use siskin_graph::op::Im2col;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
-use crate::batch::BatchSequences;
 use crate::real::Real;
 
-/// Rows at some offsets; zeros beyond the ends of a sequence.
-pub(super) struct Im2col;
-
-/// Returns the input row at `offset` from the one that matches output row `row`; `from` and `to` describe the rows of
-/// input and output.
-pub(crate) fn im2col_row(
-    texts: &BatchSequences,
-    (from, to): (RowKind, RowKind),
-    row: usize,
-    offset: isize,
-    stride: usize,
-) -> Option<usize> {
-    let (span, center) = match (from, to) {
-        (RowKind::Frames, RowKind::Frames) => {
-            (texts.sequences.iter().find(|sequence| sequence.frames.contains(&row))?.frames.clone(), row)
-        }
-        (RowKind::Frames, _) => {
-            let place = texts.rows.get(row)?;
-            let span = texts.sequences.get(place.sequence)?.frames.clone();
-            let center = span.start + place.position * stride;
-            (span, center)
-        }
-        _ => (texts.sequences[texts.rows.get(row)?.sequence].rows.clone(), row),
-    };
-    center.checked_add_signed(offset).filter(|other| span.contains(other))
-}
-
-/// Like [`im2col_row`], for a node.
+/// Returns the input row at `offset` from the one that matches output row `row`.
 fn of_call<T: Real>(call: &RuleCall<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
-    im2col_row(call.sequences(), (call.input(0).rows, call.output().rows), row, offset, stride)
+    call.sequences().neighbor(call.input(0).rows, call.output().rows, row, offset, stride)
 }
 
 impl<T: Real> GradientRule<T> for Im2col {
@@ -44,7 +16,7 @@ impl<T: Real> GradientRule<T> for Im2col {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let Self { offsets, stride } = self;
         let input_columns = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
             for (offset, out) in offsets.iter().zip(out.chunks_mut(input_columns)) {
@@ -57,7 +29,7 @@ impl<T: Real> GradientRule<T> for Im2col {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let Self { offsets, stride } = self;
         let (input_columns, columns) = (call.input(0).columns, call.columns());
         let Some(to) = &mut back.input_gradients[0] else { return };
         for row in 0..call.rows {

@@ -1,21 +1,22 @@
 //! Linear layers.
 
-use siskin_graph::Op;
+use siskin_graph::op::Linear;
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
 use crate::real::Real;
 
-/// Products with one or more matrices, with their outputs side by side.
-pub(super) struct Linear;
-
 impl<T: Real> GradientRule<T> for Linear {
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
     fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
         2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Linear { parts } = &call.node.op else { return };
+        let Self { parts } = self;
         let (depth, columns) = (call.input(0).columns, call.columns());
         let x = MatrixView::new(inputs[0], call.rows, depth, depth);
         let mut start = 0;
@@ -38,7 +39,7 @@ impl<T: Real> GradientRule<T> for Linear {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Linear { parts } = &call.node.op else { return };
+        let Self { parts } = self;
         if call.rows == 0 {
             return;
         }
@@ -46,7 +47,7 @@ impl<T: Real> GradientRule<T> for Linear {
         let x = MatrixView::new(back.inputs[0], call.rows, depth, depth);
         let mut start = 0;
         for &(weight, bias) in parts {
-            let width = call.program.weights[weight].rows;
+            let width = call.program.graph.weights[weight].rows;
             let gradient = MatrixView::new(&back.gradient[start..], call.rows, width, columns);
             if let Some(to) = &mut back.input_gradients[0] {
                 let matrix = call.matrix(weight);

@@ -1,7 +1,7 @@
 //! Linear attention with a recurrent state of constant size, and its causal convolution and decay gates.
 
 use rayon::prelude::*;
-use siskin_graph::{Op, Recurrence, RecurrenceRule};
+use siskin_graph::op::{CausalConv1d, DecayGate, LinearAttention, StateUpdate};
 
 use super::elementwise::sigmoid;
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
@@ -10,16 +10,13 @@ use crate::real::Real;
 /// Added to the denominator of normalized linear attention, as in the runtime.
 const EPSILON: f64 = 1e-6;
 
-/// The decay gate `exp(−exp(log) · softplus(x + bias))`.
-pub(super) struct DecayGate;
-
 impl<T: Real> GradientRule<T> for DecayGate {
     fn reads(&self) -> Reads {
         Reads::BOTH
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::DecayGate { log, bias } = call.node.op else { return };
+        let &Self { log, bias } = self;
         let (log, bias, columns) = (call.weight(log), call.weight(bias), call.columns());
         table::each(out, columns, |row, out| {
             for (i, x) in table::row(inputs[0], columns, row).iter().enumerate() {
@@ -29,7 +26,7 @@ impl<T: Real> GradientRule<T> for DecayGate {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::DecayGate { log, bias } = call.node.op else { return };
+        let &Self { log, bias } = self;
         let (logs, biases, columns) = (call.weight(log), call.weight(bias), call.columns());
         // The derivatives of the output by `x + bias` and by `log`.
         let gate_gradients = |row: usize, i: usize| {
@@ -59,12 +56,9 @@ fn softplus<T: Real>(x: T) -> T {
     if x > T::of(20.0) { x } else { x.exp().ln_1p() }
 }
 
-/// Causal depthwise convolution over the last tokens.
-pub(super) struct CausalConv1d;
-
 impl<T: Real> GradientRule<T> for CausalConv1d {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::CausalConv1d { taps, weight, .. } = call.node.op else { return };
+        let &Self { taps, weight, .. } = self;
         let (weight, columns, rows) = (call.weight(weight), call.columns(), &call.sequences().rows);
         table::each(out, columns, |row, out| {
             for (i, out) in out.iter_mut().enumerate() {
@@ -77,7 +71,7 @@ impl<T: Real> GradientRule<T> for CausalConv1d {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::CausalConv1d { taps, weight, .. } = call.node.op else { return };
+        let &Self { taps, weight, .. } = self;
         let (factors, columns, texts) = (call.weight(weight), call.columns(), call.sequences());
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, columns, |row, to| {
@@ -104,11 +98,7 @@ impl<T: Real> GradientRule<T> for CausalConv1d {
     }
 }
 
-/// Linear attention with a state of constant size; with [`RecurrenceRule::Delta`] the gated delta rule
-/// (arXiv:2412.06464).
-pub(super) struct LinearAttention;
-
-/// The inputs of a head: queries, keys and values of a sequence, and with [`RecurrenceRule::Delta`] decays and rates,
+/// The inputs of a head: queries, keys and values of a sequence, and with [`StateUpdate::GatedDelta`] decays and rates,
 /// token by token; or their gradients.
 struct Tokens<T> {
     parts: Vec<Vec<T>>,
@@ -116,24 +106,24 @@ struct Tokens<T> {
 }
 
 /// Returns the heads of each input, and the columns of a head.
-fn shapes(r: &Recurrence) -> Vec<(usize, usize)> {
+fn shapes(r: &LinearAttention) -> Vec<(usize, usize)> {
     let mut shapes =
         vec![(r.query_heads, r.key_size), (r.key_heads, r.key_size), (r.value_heads, r.value_size)];
-    if r.rule == RecurrenceRule::Delta {
+    if r.rule == StateUpdate::GatedDelta {
         shapes.extend([(r.heads, 1), (r.heads, 1)]);
     }
     shapes
 }
 
 /// Returns the columns of a head in an input.
-fn columns_of(r: &Recurrence, head: usize, (heads, size): (usize, usize)) -> std::ops::Range<usize> {
+fn columns_of(r: &LinearAttention, head: usize, (heads, size): (usize, usize)) -> std::ops::Range<usize> {
     let own = head * heads / r.heads;
     own * size..(own + 1) * size
 }
 
 fn each_head<T: Real, R: Send>(
     call: &RuleCall<'_, T>,
-    r: &Recurrence,
+    r: &LinearAttention,
     inputs: &[&[T]],
     work: impl Fn(usize, usize, Tokens<T>) -> R + Sync,
 ) -> Vec<R> {
@@ -187,7 +177,7 @@ impl<T: Real> RecurrentState<T> {
 
 /// One head of one sequence.
 struct RecurrentHead<'a, T> {
-    r: &'a Recurrence,
+    r: &'a LinearAttention,
     tokens: &'a Tokens<T>,
 }
 
@@ -200,19 +190,19 @@ impl<T: Real> RecurrentHead<'_, T> {
     /// Returns a token's value; for normalized linear attention, with an extra column of one that accumulates the sum
     /// of keys.
     fn value(&self, token: usize) -> Vec<T> {
-        let gathers = self.r.rule != RecurrenceRule::Delta;
+        let gathers = self.r.rule != StateUpdate::GatedDelta;
         self.part(2, token).iter().copied().chain(gathers.then_some(T::ONE)).collect()
     }
 
     fn empty(&self) -> RecurrentState<T> {
-        let columns = self.r.value_size + usize::from(self.r.rule != RecurrenceRule::Delta);
+        let columns = self.r.value_size + usize::from(self.r.rule != StateUpdate::GatedDelta);
         RecurrentState { numbers: vec![T::ZERO; columns * self.r.key_size], columns }
     }
 
     /// Returns the update of a decayed state.
     fn update(&self, state: &RecurrentState<T>, token: usize) -> Vec<T> {
         let mut change = self.value(token);
-        if self.r.rule == RecurrenceRule::Delta {
+        if self.r.rule == StateUpdate::GatedDelta {
             let (read, rate) = (state.read(self.part(1, token)), self.part(4, token)[0]);
             change.iter_mut().zip(read).for_each(|(value, read)| *value = (*value - read) * rate);
         }
@@ -221,7 +211,7 @@ impl<T: Real> RecurrentHead<'_, T> {
 
     /// Updates the state with a token.
     fn update_state(&self, state: &mut RecurrentState<T>, token: usize) {
-        if self.r.rule == RecurrenceRule::Delta {
+        if self.r.rule == StateUpdate::GatedDelta {
             state.scale(self.part(3, token)[0]);
         }
         let change = self.update(state, token);
@@ -232,7 +222,7 @@ impl<T: Real> RecurrentHead<'_, T> {
     fn read_out(&self, state: &RecurrentState<T>, token: usize, out: &mut [T]) {
         let output = state.read(self.part(0, token));
         out.copy_from_slice(&output[..self.r.value_size]);
-        if self.r.rule != RecurrenceRule::Delta {
+        if self.r.rule != StateUpdate::GatedDelta {
             let sum = output[self.r.value_size] + T::of(EPSILON);
             out.iter_mut().for_each(|x| *x /= sum);
         }
@@ -241,7 +231,7 @@ impl<T: Real> RecurrentHead<'_, T> {
     fn forward(&self) -> Vec<T> {
         let mut out = vec![T::ZERO; self.tokens.count * self.r.value_size];
         let mut state = self.empty();
-        let bidirectional = self.r.rule == RecurrenceRule::WholeSum;
+        let bidirectional = self.r.rule == StateUpdate::BidirectionalAdditive;
         if bidirectional {
             (0..self.tokens.count).for_each(|token| self.update_state(&mut state, token));
         }
@@ -256,7 +246,7 @@ impl<T: Real> RecurrentHead<'_, T> {
 
     /// Returns the gradient of the state readout before its division.
     fn read_out_backward(&self, state: &RecurrentState<T>, token: usize, gradient: &[T]) -> Vec<T> {
-        if self.r.rule == RecurrenceRule::Delta {
+        if self.r.rule == StateUpdate::GatedDelta {
             return gradient.to_vec();
         }
         let output = state.read(self.part(0, token));
@@ -276,7 +266,7 @@ impl<T: Real> RecurrentHead<'_, T> {
             states.push(RecurrentState { numbers: state.numbers.clone(), columns: state.columns });
         }
         let mut state_gradient = self.empty();
-        let bidirectional = self.r.rule == RecurrenceRule::WholeSum;
+        let bidirectional = self.r.rule == StateUpdate::BidirectionalAdditive;
         let of_token = |token: usize| &gradient[token * self.r.value_size..(token + 1) * self.r.value_size];
         if bidirectional {
             for token in 0..self.tokens.count {
@@ -326,7 +316,7 @@ impl<T: Real> RecurrentHead<'_, T> {
         gradients: &mut [Vec<T>],
     ) {
         let (key, size) = (self.part(1, token), self.r.key_size);
-        let delta = self.r.rule == RecurrenceRule::Delta;
+        let delta = self.r.rule == StateUpdate::GatedDelta;
         let mut decayed = self.empty();
         if let Some(before) = before {
             decayed.numbers.copy_from_slice(&before.numbers);
@@ -363,15 +353,14 @@ fn add<T: Real>(to: &mut [T], token: usize, from: impl Iterator<Item = T>, size:
 
 impl<T: Real> GradientRule<T> for LinearAttention {
     fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
-        let Op::LinearAttention(recurrence) = &call.node.op else { return 0.0 };
         // The update and the query; the delta rule also reads the state with the key.
-        let products = if recurrence.rule == RecurrenceRule::Delta { 3.0 } else { 2.0 };
-        let state = recurrence.heads * recurrence.key_size * recurrence.value_size;
+        let products = if self.rule == StateUpdate::GatedDelta { 3.0 } else { 2.0 };
+        let state = self.heads * self.key_size * self.value_size;
         2.0 * products * call.rows as f64 * state as f64
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::LinearAttention(r) = &call.node.op else { return };
+        let r = self;
         let results =
             each_head(call, r, inputs, |_, _, tokens| RecurrentHead { r, tokens: &tokens }.forward());
         let texts = call.sequences();
@@ -385,7 +374,7 @@ impl<T: Real> GradientRule<T> for LinearAttention {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::LinearAttention(r) = &call.node.op else { return };
+        let r = self;
         let texts = call.sequences();
         let results = each_head(call, r, back.inputs, |text, head, tokens| {
             let columns = head * r.value_size..(head + 1) * r.value_size;

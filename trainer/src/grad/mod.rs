@@ -1,9 +1,7 @@
-//! Forward and backward of each operation: one rule per operation, one file per topic.
+//! Forward and backward of each operation: every operation implements [`GradientRule`], one file per topic.
 //!
 //! A rule computes its forward pass in plain floats, not in the integers and panels of the runtime, and adds the
 //! gradients of its inputs and weights.
-
-#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
 
 mod add;
 mod attention;
@@ -18,15 +16,13 @@ mod norm;
 mod rope;
 mod table;
 
-pub(crate) use attention::runs;
-pub(crate) use im2col::im2col_row;
-
 use siskin_format::{Error, Result};
-use siskin_graph::Op;
+use siskin_graph::op::{ExternalInput, Op, StoreCrossKv};
+use siskin_graph::{Node, ValueShape};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::parameters::{Gradients, Parameter, Parameters};
-use crate::program::{Program, ProgramNode, ProgramValue};
+use crate::program::Program;
 use crate::real::Real;
 
 /// The arguments of a rule.
@@ -35,7 +31,7 @@ pub struct RuleCall<'a, T> {
     /// The program.
     pub program: &'a Program,
     /// The node.
-    pub node: &'a ProgramNode,
+    pub node: &'a Node,
     /// The batch.
     pub batch: &'a TrainingBatch,
     /// The weights.
@@ -46,13 +42,13 @@ pub struct RuleCall<'a, T> {
 
 impl<'a, T: Real> RuleCall<'a, T> {
     /// Returns the output's shape.
-    pub fn output(&self) -> ProgramValue {
-        self.program.values[self.node.output]
+    pub fn output(&self) -> ValueShape {
+        self.program.graph.values[self.node.output]
     }
 
     /// Returns the shape of an input.
-    pub fn input(&self, index: usize) -> ProgramValue {
-        self.program.values[self.node.inputs[index]]
+    pub fn input(&self, index: usize) -> ValueShape {
+        self.program.graph.values[self.node.inputs[index]]
     }
 
     /// Returns the number of columns of the output.
@@ -62,7 +58,12 @@ impl<'a, T: Real> RuleCall<'a, T> {
 
     /// Returns the sequences that the rows belong to.
     pub fn sequences(&self) -> &'a BatchSequences {
-        self.output().side.sequences(self.batch)
+        self.program.sequences(self.node.output, self.batch)
+    }
+
+    /// Returns the sequences that the rows of an input belong to.
+    pub fn input_sequences(&self, index: usize) -> &'a BatchSequences {
+        self.program.sequences(self.node.inputs[index], self.batch)
     }
 
     /// Returns the values of a weight that is not packed.
@@ -109,7 +110,21 @@ impl Reads {
 }
 
 /// Forward and backward of an operation in training.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no gradient rule",
+    note = "implement `GradientRule<T>` for it in a file of `trainer/src/grad/`, or list it in `without_rule!`"
+)]
 pub trait GradientRule<T: Real>: Sync {
+    /// Returns false if the operation cannot be trained; its other methods are then not called.
+    fn is_supported(&self) -> bool {
+        true
+    }
+
+    /// Returns true if the rule takes its matrices packed.
+    fn takes_packed(&self) -> bool {
+        false
+    }
+
     /// Returns what backward reads.
     fn reads(&self) -> Reads {
         Reads::INPUTS
@@ -132,46 +147,28 @@ pub trait GradientRule<T: Real>: Sync {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>);
 }
 
-/// Returns true if the rule of an operation takes its matrices packed.
-pub fn takes_packed(op: &Op) -> bool {
-    use Op::{Embed, EmbedPosition, EmbedSegment, ExpertLinear, Linear};
-    matches!(
-        op,
-        Linear { .. } | ExpertLinear { .. } | Embed { .. } | EmbedSegment { .. } | EmbedPosition { .. }
-    )
+/// Refuses operations that no program contains, or that cannot be trained.
+macro_rules! without_rule {
+    ($($operation:ident),*) => {$(
+        impl<T: Real> GradientRule<T> for $operation {
+            fn is_supported(&self) -> bool {
+                false
+            }
+
+            fn forward(&self, _: &RuleCall<'_, T>, _: &[&[T]], _: &mut [T], _: &mut [T]) {}
+
+            fn backward(&self, _: &RuleCall<'_, T>, _: RuleBackward<'_, '_, T>) {}
+        }
+    )*};
 }
 
-/// Returns the rule of an operation: one line for each.
-pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn GradientRule<T>> {
-    Ok(match op {
-        Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => &embed::Embed,
-        Op::EmbedSine { .. } => &embed::Sine,
-        Op::Features => &embed::SuppliedFeatures,
-        Op::Im2col { .. } => &im2col::Im2col,
-        Op::Norm { .. } => &norm::NormRule,
-        Op::Linear { .. } => &linear::Linear,
-        Op::Route(_) => &experts::Route,
-        Op::Dispatch(_) => &experts::Dispatch,
-        Op::ExpertLinear { .. } => &experts::ExpertLinear,
-        Op::Combine(_) => &experts::Combine,
-        Op::SliceColumns { .. } => &columns::SliceColumns,
-        Op::RepeatColumns(_) => &columns::RepeatColumns,
-        Op::SelectOutputs => &columns::SelectOutputs,
-        Op::Rope { .. } => &rope::RopeRule,
-        Op::Attention(_) => &attention::AttentionRule,
-        Op::Activate(_) => &elementwise::Activate,
-        Op::Gate(_) => &elementwise::Gate,
-        Op::GateLimited(_) => &elementwise::GateLimited,
-        Op::Scale(_) => &elementwise::Scale,
-        Op::Softcap(_) => &elementwise::Softcap,
-        Op::Clamp(_) => &elementwise::Clamp,
-        Op::Add => &add::Add,
-        Op::Affine { .. } => &add::Affine,
-        Op::L2Normalize { .. } => &norm::L2Normalize,
-        Op::DecayGate { .. } => &linear_attention::DecayGate,
-        Op::CausalConv1d { .. } => &linear_attention::CausalConv1d,
-        Op::LinearAttention(_) => &linear_attention::LinearAttention,
-        Op::ExternalInput => return Err(Error::unsupported("graph", "ExternalInput has no backward rule")),
-        Op::StoreCrossKv(_) => return Err(Error::unsupported("graph", "StoreCrossKv has no backward rule")),
-    })
+without_rule!(ExternalInput, StoreCrossKv);
+
+/// Returns the rule of an operation.
+pub fn rule<T: Real>(op: &Op) -> Result<&dyn GradientRule<T>> {
+    let rule: &dyn GradientRule<T> = siskin_graph::dispatch!(op, |operation| operation);
+    if !rule.is_supported() {
+        return Err(Error::unsupported("graph", format!("{} has no backward rule", op.name())));
+    }
+    Ok(rule)
 }

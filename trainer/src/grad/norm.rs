@@ -1,33 +1,45 @@
 //! Normalization of groups of columns.
 
-use siskin_graph::{NormKind, Op};
+use siskin_graph::op::{L2Normalize, Norm, NormKind};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
-/// RMSNorm or LayerNorm of each group of columns.
-pub(super) struct NormRule;
-
-/// Returns the mean and the factor of a group.
-fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
-    let count = T::of(x.len() as f64);
-    let mean = match kind {
-        NormKind::Layer => x.iter().copied().sum::<T>() / count,
-        NormKind::Rms => T::ZERO,
-    };
-    let square: T = x.iter().map(|x| (*x - mean) * (*x - mean)).sum();
-    (mean, T::ONE / (square / count + epsilon).sqrt())
+/// What the elements of a group are normalized by: `(x - mean) * factor`.
+struct GroupMoments<T> {
+    mean: T,
+    factor: T,
 }
 
-impl<T: Real> GradientRule<T> for NormRule {
+impl<T: Real> GroupMoments<T> {
+    fn new(kind: NormKind, epsilon: T, x: &[T]) -> Self {
+        let count = T::of(x.len() as f64);
+        let mean = match kind {
+            NormKind::Layer => x.iter().copied().sum::<T>() / count,
+            NormKind::Rms => T::ZERO,
+        };
+        let square: T = x.iter().map(|x| (*x - mean) * (*x - mean)).sum();
+        Self { mean, factor: T::ONE / (square / count + epsilon).sqrt() }
+    }
+}
+
+/// A group whose output has a gradient.
+struct GroupBackward<'a, T> {
+    x: &'a [T],
+    weight: &'a [T],
+    /// The gradient of the output.
+    gradient: &'a [T],
+}
+
+impl<T: Real> GradientRule<T> for Norm {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+        let &Self { kind, weight, bias, epsilon, group } = self;
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let (weight, bias) = (call.weight(weight), bias.map(|bias| call.weight(bias)));
         table::each(out, columns, |row, out| {
             let x = table::row(inputs[0], columns, row);
             for (run, (x, out)) in x.chunks(group).zip(out.chunks_mut(group)).enumerate() {
-                let (mean, factor) = moments(kind, epsilon, x);
+                let GroupMoments { mean, factor } = GroupMoments::new(kind, epsilon, x);
                 let first = run * group % weight.len();
                 for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
                     *out = (*x - mean) * factor * weight[first + i];
@@ -40,7 +52,7 @@ impl<T: Real> GradientRule<T> for NormRule {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
+        let &Self { kind, weight, bias, epsilon, group } = self;
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let factors = call.weight(weight);
         let (inputs, gradient) = (back.inputs, back.gradient);
@@ -50,7 +62,8 @@ impl<T: Real> GradientRule<T> for NormRule {
                 let runs = runs.zip(table::row(gradient, columns, row).chunks(group));
                 for (run, ((x, g), to)) in runs.zip(to.chunks_mut(group)).enumerate() {
                     let first = run * group % factors.len();
-                    run_backward(kind, epsilon, &factors[first..first + x.len()], [x, g], to);
+                    let weight = &factors[first..first + x.len()];
+                    group_backward(kind, epsilon, &GroupBackward { x, weight, gradient: g }, to);
                 }
             });
         }
@@ -58,7 +71,7 @@ impl<T: Real> GradientRule<T> for NormRule {
             table::sum_rows(call.rows, sums, |row, sums| {
                 let runs = table::row(inputs[0], columns, row).chunks(group);
                 for (run, (x, g)) in runs.zip(table::row(gradient, columns, row).chunks(group)).enumerate() {
-                    let (mean, factor) = moments(kind, epsilon, x);
+                    let GroupMoments { mean, factor } = GroupMoments::new(kind, epsilon, x);
                     let first = run * group % factors.len();
                     for (i, (x, g)) in x.iter().zip(g).enumerate() {
                         sums[first + i] += *g * (*x - mean) * factor;
@@ -77,10 +90,11 @@ impl<T: Real> GradientRule<T> for NormRule {
     }
 }
 
-/// Adds the gradient of a group `x` whose output has the gradient `g`.
-fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]; 2], to: &mut [T]) {
+/// Adds the gradient of a group.
+fn group_backward<T: Real>(kind: NormKind, epsilon: T, group: &GroupBackward<'_, T>, to: &mut [T]) {
+    let &GroupBackward { x, weight, gradient: g } = group;
     let count = T::of(x.len() as f64);
-    let (mean, factor) = moments(kind, epsilon, x);
+    let GroupMoments { mean, factor } = GroupMoments::new(kind, epsilon, x);
     let (mut sum, mut inner) = (T::ZERO, T::ZERO);
     for ((x, g), w) in x.iter().zip(g).zip(weight) {
         sum += *g * *w;
@@ -93,12 +107,9 @@ fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]
     }
 }
 
-/// L2 normalization of each group of columns, times a factor.
-pub(super) struct L2Normalize;
-
 impl<T: Real> GradientRule<T> for L2Normalize {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
+        let &Self { group, epsilon, factor } = self;
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         table::each(out, columns, |row, out| {
@@ -112,7 +123,7 @@ impl<T: Real> GradientRule<T> for L2Normalize {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
+        let &Self { group, epsilon, factor } = self;
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         let (inputs, gradient) = (back.inputs, back.gradient);

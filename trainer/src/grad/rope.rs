@@ -1,21 +1,20 @@
 //! Rotary position embedding.
 
-use siskin_graph::Op;
+use siskin_graph::op::Rope;
+use siskin_kernels::ops::rope::cos_sin_of;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
-/// Rotates pairs of columns by the angles of a position.
-pub(super) struct RopeRule;
-
 /// Returns the cosines and sines of every row.
 fn rotations<T: Real>(call: &RuleCall<'_, T>, rope: usize) -> (Vec<f32>, usize) {
-    let rope = &call.program.ropes[rope];
+    let rope = &call.program.graph.ropes[rope];
     let width = 2 * rope.frequencies.len();
     let texts = call.sequences();
     let mut all = vec![0.0; texts.rows.len() * width];
     for (row, out) in texts.rows.iter().zip(all.chunks_mut(width.max(1))) {
-        siskin_backend::angles(rope, row.position, texts.sequences[row.sequence].rows.len(), out);
+        let frequency = rope.frequency(texts.sequences[row.sequence].rows.len());
+        cos_sin_of(&frequency, rope.magnitude, row.position as u32, out);
     }
     (all, width)
 }
@@ -36,13 +35,13 @@ fn rotate<T: Real>(rotations: &[f32], head_size: usize, back: bool, x: &[T], mut
     }
 }
 
-impl<T: Real> GradientRule<T> for RopeRule {
+impl<T: Real> GradientRule<T> for Rope {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let Op::Rope { rope, head_size } = call.node.op else { return };
+        let &Self { rope, head_size } = self;
         let ((rotations, width), columns) = (rotations(call, rope), call.columns());
         table::each(out, columns, |row, out| {
             let x = table::row(inputs[0], columns, row);
@@ -51,7 +50,7 @@ impl<T: Real> GradientRule<T> for RopeRule {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Op::Rope { rope, head_size } = call.node.op else { return };
+        let &Self { rope, head_size } = self;
         let ((rotations, width), columns) = (rotations(call, rope), call.columns());
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, columns, |row, to| {

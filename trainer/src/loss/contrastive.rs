@@ -65,7 +65,7 @@ impl<T: Real> Loss<T> for Contrastive {
         gradient: &mut [T],
     ) -> Result<LossSum> {
         let (sequences, columns) = (texts_of(outputs.batch), outputs.columns);
-        let (anchors, widths) = self.examples(outputs.batch, targets, columns)?;
+        let ContrastiveExamples { anchors, widths } = self.examples(outputs.batch, targets, columns)?;
         gradient.fill(T::ZERO);
         let pooled: Vec<T> = sequences
             .spans()
@@ -75,7 +75,12 @@ impl<T: Real> Loss<T> for Contrastive {
         let mut sum = LossSum::default();
         for &width in &widths {
             let row_weight = scale / widths.len() as f64;
-            let part = self.width(&pooled, [columns, width], &anchors, row_weight, &mut pooled_gradient);
+            let part = self.width(
+                Embeddings { rows: &pooled, columns, width },
+                &anchors,
+                row_weight,
+                &mut pooled_gradient,
+            );
             sum.loss += part.loss / widths.len() as f64;
             sum.weight += part.weight / widths.len() as f64;
             sum.correct += part.correct / widths.len() as f64;
@@ -85,6 +90,23 @@ impl<T: Real> Loss<T> for Contrastive {
         }
         Ok(sum)
     }
+}
+
+/// The examples of a batch.
+pub(crate) struct ContrastiveExamples {
+    /// The sequences that are anchors.
+    pub(crate) anchors: Vec<usize>,
+    /// The widths that embeddings are truncated to.
+    pub(crate) widths: Vec<usize>,
+}
+
+/// The embeddings of all sequences, truncated to the first columns.
+#[derive(Clone, Copy)]
+struct Embeddings<'a, T> {
+    rows: &'a [T],
+    columns: usize,
+    /// The columns that are left.
+    width: usize,
 }
 
 /// Returns the sequences that become embeddings.
@@ -112,7 +134,7 @@ fn check(anchors: &[usize], sequences: usize) -> Result<()> {
 }
 
 impl Contrastive {
-    /// Returns the anchors, and the widths that embeddings are truncated to.
+    /// Returns the examples of a batch.
     ///
     /// # Errors
     /// If rows are missing, an example has no match, or embeddings are narrower than a width.
@@ -121,7 +143,7 @@ impl Contrastive {
         batch: &TrainingBatch,
         targets: &Targets,
         columns: usize,
-    ) -> Result<(Vec<usize>, Vec<usize>)> {
+    ) -> Result<ContrastiveExamples> {
         let sequences = texts_of(batch);
         if sequences.output_rows.len() != sequences.rows.len() {
             return Err(Error::argument("batch", "embeddings need all rows of a sequence as output rows"));
@@ -135,7 +157,7 @@ impl Contrastive {
                 let message = format!("{width} is out of range for embeddings of {columns} dimensions");
                 Err(Error::argument("loss.matryoshka_dims", message))
             }
-            None => Ok((anchors, widths)),
+            None => Ok(ContrastiveExamples { anchors, widths }),
         }
     }
 
@@ -177,11 +199,10 @@ impl Contrastive {
         }
     }
 
-    /// Computes the loss of embeddings truncated to `width` columns; adds the gradient of the embeddings.
+    /// Computes the loss of truncated embeddings; adds the gradient of the embeddings.
     fn width<T: Real>(
         &self,
-        pooled: &[T],
-        [columns, width]: [usize; 2],
+        Embeddings { rows: pooled, columns, width }: Embeddings<'_, T>,
         anchors: &[usize],
         scale: f64,
         pooled_gradient: &mut [T],

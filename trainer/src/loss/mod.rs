@@ -6,8 +6,8 @@ mod distillation;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use contrastive::texts_of;
 pub use contrastive::{Contrastive, LossPooling};
+pub(crate) use contrastive::{ContrastiveExamples, texts_of};
 pub use cross_entropy::CrossEntropy;
 pub use distillation::Distillation;
 

@@ -9,6 +9,7 @@ mod tracer;
 pub use table::{ProfileRow, text};
 pub(crate) use tracer::Tracer;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,11 +32,11 @@ pub struct ProfileOptions {
 }
 
 impl ProfileOptions {
-    /// Returns the first step and the one after the last.
-    pub fn window(&self) -> Result<Option<[u64; 2]>> {
+    /// Returns the profiled steps, counted from 1.
+    pub fn window(&self) -> Result<Option<Range<u64>>> {
         match self.steps[..] {
             [] => Ok(None),
-            [first, count] if first > 0 && count > 0 => Ok(Some([first, first.saturating_add(count)])),
+            [first, count] if first > 0 && count > 0 => Ok(Some(first..first.saturating_add(count))),
             _ => {
                 let message = format!(
                     "expected the first step, from 1, and how many, such as [2, 3], got {:?}",
@@ -81,8 +82,10 @@ pub struct NodeWork {
     pub op: String,
     /// Forward, recomputed forward or backward.
     pub phase: &'static str,
-    /// Rows and columns of the output.
-    pub shape: [usize; 2],
+    /// Rows of the output.
+    pub rows: usize,
+    /// Columns of the output.
+    pub columns: usize,
     /// FLOPs.
     pub flops: f64,
 }
@@ -100,6 +103,15 @@ pub struct Event {
     pub length: Duration,
     /// The node, if it was the work of one.
     pub node: Option<NodeWork>,
+}
+
+/// The start and the end of a piece of work.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkInterval {
+    /// The start.
+    pub begin: Instant,
+    /// The end.
+    pub end: Instant,
 }
 
 /// Records events of all threads.
@@ -139,7 +151,7 @@ impl Recorder {
         begin: Instant,
         node: Option<NodeWork>,
     ) {
-        self.add_until(name, worker, [begin, Instant::now()], node);
+        self.add_until(name, worker, WorkInterval { begin, end: Instant::now() }, node);
     }
 
     /// Like [`Self::add`], for an event that ended earlier.
@@ -147,7 +159,7 @@ impl Recorder {
         &self,
         name: impl Into<String>,
         worker: ProfiledThread,
-        [begin, end]: [Instant; 2],
+        WorkInterval { begin, end }: WorkInterval,
         node: Option<NodeWork>,
     ) {
         if !self.is_on() {
@@ -192,8 +204,9 @@ pub fn trace(events: &[Event]) -> Value {
         let (category, args) = match &event.node {
             Some(node) => {
                 let rate = node.flops / event.length.as_secs_f64().max(1e-9) / 1e9;
-                let [rows, columns] = node.shape;
-                let args = json!({"op": node.op, "rows": rows, "columns": columns, "gflop_per_second": rate});
+                let args = json!({
+                    "op": node.op, "rows": node.rows, "columns": node.columns, "gflop_per_second": rate,
+                });
                 (node.phase, args)
             }
             None => ("run", json!({})),
@@ -225,7 +238,7 @@ mod tests {
 
     #[test]
     fn traces_contain_complete_events_and_thread_names() {
-        let node = NodeWork { op: "Linear".to_owned(), phase: "forward", shape: [4, 8], flops: 2e6 };
+        let node = NodeWork { op: "Linear".to_owned(), phase: "forward", rows: 4, columns: 8, flops: 2e6 };
         let event = |name: &str, worker, begin, node| Event {
             name: name.to_owned(),
             worker,
@@ -253,7 +266,7 @@ mod tests {
     fn the_profile_window_starts_at_a_step_and_has_a_count() {
         let window = |steps: &[u64]| ProfileOptions { steps: steps.to_vec() }.window();
         assert_eq!(window(&[]).unwrap(), None);
-        assert_eq!(window(&[2, 3]).unwrap(), Some([2, 5]));
+        assert_eq!(window(&[2, 3]).unwrap(), Some(2..5));
         for wrong in [&[0, 1][..], &[1, 0], &[1], &[1, 2, 3]] {
             assert_eq!(window(wrong).unwrap_err().place(), "profile.steps");
         }

@@ -22,27 +22,34 @@ pub struct ProfileRow {
     pub gflop_per_second: f64,
 }
 
+/// A row before all are known.
+#[derive(Default)]
+struct OperationTotal {
+    row: ProfileRow,
+    flops: f64,
+}
+
 impl ProfileRow {
     /// Aggregates events into rows, the longest first. Whole steps, which contain others, and other threads are
     /// omitted.
     pub fn of(events: &[Event]) -> Vec<Self> {
-        let mut rows: BTreeMap<String, (Self, f64)> = BTreeMap::new();
+        let mut rows: BTreeMap<String, OperationTotal> = BTreeMap::new();
         let of_steps = |event: &&Event| event.worker == ProfiledThread::Steps && event.name != super::STEP;
         for event in events.iter().filter(of_steps) {
             let name = match &event.node {
                 Some(node) => format!("{} {}", node.op, node.phase),
                 None => event.name.clone(),
             };
-            let (row, work) = rows.entry(name.clone()).or_default();
+            let OperationTotal { row, flops } = rows.entry(name.clone()).or_default();
             row.name = name;
             row.calls += 1;
             row.milliseconds += event.length.as_secs_f64() * 1e3;
-            *work += event.node.as_ref().map_or(0.0, |node| node.flops);
+            *flops += event.node.as_ref().map_or(0.0, |node| node.flops);
         }
-        let total: f64 = rows.values().map(|(row, _)| row.milliseconds).sum();
-        let finish = |(mut row, work): (Self, f64)| {
+        let total: f64 = rows.values().map(|total| total.row.milliseconds).sum();
+        let finish = |OperationTotal { mut row, flops }| {
             row.share = row.milliseconds / total.max(1e-9);
-            row.gflop_per_second = work / row.milliseconds.max(1e-9) / 1e6;
+            row.gflop_per_second = flops / row.milliseconds.max(1e-9) / 1e6;
             row
         };
         let mut rows: Vec<Self> = rows.into_values().map(finish).collect();
@@ -82,7 +89,13 @@ mod tests {
             worker,
             begin: Duration::ZERO,
             length: Duration::from_millis(milliseconds),
-            node: op.map(|op| NodeWork { op: op.to_owned(), phase: "forward", shape: [1, 1], flops: 3e6 }),
+            node: op.map(|op| NodeWork {
+                op: op.to_owned(),
+                phase: "forward",
+                rows: 1,
+                columns: 1,
+                flops: 3e6,
+            }),
         };
         let events = [
             event("000.Linear.a", Some("Linear"), ProfiledThread::Steps, 2),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{NodeWork, ProfiledThread, Recorder};
+use super::{NodeWork, ProfiledThread, Recorder, WorkInterval};
 use crate::grad::{RuleCall, rule};
 use crate::program::Program;
 use crate::real::Real;
@@ -26,7 +26,7 @@ impl Tracer {
         number: usize,
         phase: Phase,
         call: &RuleCall<'_, T>,
-        interval: [Instant; 2],
+        interval: WorkInterval,
     ) {
         let op = &call.node.op;
         // Backward has two matmuls, for inputs and for weights: twice the work.
@@ -35,7 +35,8 @@ impl Tracer {
         let node = NodeWork {
             op: op.name().to_owned(),
             phase: phase.name(),
-            shape: [call.rows, call.columns()],
+            rows: call.rows,
+            columns: call.columns(),
             flops,
         };
         let name = self.names.get(number).cloned().unwrap_or_default();
@@ -43,11 +44,12 @@ impl Tracer {
     }
 
     /// Records the head and the loss of a chunk of rows, forward and backward, if they are one piece.
-    pub(crate) fn head(&self, rows: usize, flops: f64, interval: [Instant; 2]) {
+    pub(crate) fn head(&self, rows: usize, flops: f64, interval: WorkInterval) {
         let node = NodeWork {
             op: "Head and loss".to_owned(),
             phase: "forward and backward",
-            shape: [rows, 1],
+            rows,
+            columns: 1,
             flops,
         };
         self.recorder.add_until("head and loss", ProfiledThread::Steps, interval, Some(node));
@@ -56,11 +58,16 @@ impl Tracer {
 
 impl<T: Real> Probe<T> for Tracer {
     fn node(&mut self, piece: &NodeEvent<'_, T>) {
-        self.add_node(piece.number, piece.phase, piece.call, [piece.begin, piece.end]);
+        self.add_node(
+            piece.number,
+            piece.phase,
+            piece.call,
+            WorkInterval { begin: piece.begin, end: piece.end },
+        );
     }
 
     fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {
-        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], flops: 0.0 };
-        self.recorder.add_until("loss", ProfiledThread::Steps, [begin, end], Some(node));
+        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", rows, columns: 1, flops: 0.0 };
+        self.recorder.add_until("loss", ProfiledThread::Steps, WorkInterval { begin, end }, Some(node));
     }
 }

@@ -180,15 +180,12 @@ fn size<T: Real>(
     parameters: &Parameters<T>,
     buffer: Buffer,
 ) -> Result<usize> {
-    let of_value = |value: usize| {
-        let shape = program.values[value];
-        shape.row_count(batch) * shape.columns
-    };
+    let of_value = |value: usize| program.row_count(value, batch) * program.graph.values[value].columns;
     Ok(match buffer {
         Buffer::Value { value, .. } | Buffer::Gradient(value) => of_value(value),
         Buffer::Saved { node, .. } => {
-            let node = &program.nodes[node];
-            let rows = program.values[node.output].row_count(batch);
+            let node = &program.graph.nodes[node];
+            let rows = program.row_count(node.output, batch);
             rule(&node.op)?.saved_len(&RuleCall { program, node, batch, parameters, rows })
         }
     })
@@ -205,7 +202,7 @@ mod tests {
         }));
         let beginning = crate::InitialModel::new("gpt2", None, config.unwrap()).unwrap();
         let program = Program::new(&beginning.graphs).unwrap();
-        let parameters = beginning.parameters::<f32>(&program.weights, 1);
+        let parameters = beginning.parameters::<f32>(&program.graph.weights, 1);
         let schedule = Schedule::new(&program, Recompute::None, |_| true).unwrap();
         (program, parameters, schedule)
     }

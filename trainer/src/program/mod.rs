@@ -15,10 +15,12 @@ use std::collections::HashMap;
 use siskin_format::file::File;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
-use siskin_graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowCounts, RowKind, Weight, WeightId};
+use siskin_graph::op::{Rope, SinusoidalPositions};
+use siskin_graph::pass::prune;
+use siskin_graph::{AttentionMask, Graph, Node, Op, RowKind, ValueId, Weight, WeightId};
 
 use crate::batch::{BatchSequences, TrainingBatch};
-use crate::grad::takes_packed;
+use crate::grad::rule;
 
 /// Which sequences the rows of a value belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,14 @@ pub enum Side {
 }
 
 impl Side {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Encoder => "encoder",
+            Self::Decoder => "decoder",
+        }
+    }
+
     /// Returns the sequences of this side.
     pub fn sequences(self, batch: &TrainingBatch) -> &BatchSequences {
         match self {
@@ -39,56 +49,19 @@ impl Side {
     }
 }
 
-/// A value: a matrix of activations.
-#[derive(Clone, Copy, Debug)]
-pub struct ProgramValue {
-    /// Its number of rows.
-    pub rows: RowKind,
-    /// Its number of columns.
-    pub columns: usize,
-    /// The side that its rows belong to.
-    pub side: Side,
-}
-
-impl ProgramValue {
-    /// Returns its number of rows in a batch.
-    pub fn row_count(&self, batch: &TrainingBatch) -> usize {
-        let texts = self.side.sequences(batch);
-        let (batch, outputs) = (texts.rows.len(), texts.output_rows.len());
-        RowCounts { tokens: batch, outputs, frames: texts.frame_count() }.of(self.rows)
-    }
-}
-
-/// An operation, its inputs and its one output.
-#[derive(Clone, Debug)]
-pub struct ProgramNode {
-    /// The operation.
-    pub op: Op,
-    /// The input values.
-    pub inputs: Vec<usize>,
-    /// The output value.
-    pub output: usize,
-}
-
-/// The computation of encoder and decoder.
+/// The computation of encoder and decoder as one graph, with what training adds to it.
+///
+/// Graphs of a model keep encoder and decoder apart: keys and values of cross-attention are stored by one graph and
+/// read by the other. Here they are inputs of [`Op::Attention`], and [`Op::StoreCrossKv`] does not occur.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The nodes in topological order.
-    pub nodes: Vec<ProgramNode>,
-    /// The values between nodes.
-    pub values: Vec<ProgramValue>,
-    /// The tensors of all nodes, each once.
-    pub weights: Vec<Weight>,
-    /// The RoPE tables.
-    pub ropes: Vec<Rope>,
-    /// The output value.
-    pub output: usize,
-    /// What the rows of the output are.
-    pub head: OutputHead,
+    /// The graph. It has no nodes that its output does not depend on, and no early exits. Its hidden value is the one
+    /// that enters the head.
+    pub graph: Graph,
+    /// The side that the rows of each value belong to.
+    pub sides: Vec<Side>,
     /// The first node of the head: from here on, each row is computed independently of other rows, from one value.
     pub head_start: usize,
-    /// The value that enters the head.
-    pub hidden: usize,
 }
 
 impl Program {
@@ -104,12 +77,11 @@ impl Program {
         let Some((values, graph)) = last else {
             return Err(Error::unsupported("model", "has no graph to train"));
         };
-        let output = values[graph.output];
-        let GraphJoin { nodes, values, weights, ropes, .. } = join;
-        let mut program =
-            Self { nodes, values, weights, ropes, output, head: graph.head, head_start: 0, hidden: 0 };
-        program.drop_unused();
-        (program.head_start, program.hidden) = program.find_head();
+        let (output, head) = (values[graph.output], graph.head);
+        let GraphJoin { graph, sides, .. } = join;
+        let graph = prune(&Graph { output, head, ..graph });
+        let mut program = Self { graph, sides, head_start: 0 };
+        (program.head_start, program.graph.hidden) = program.find_head();
         Ok(program)
     }
 
@@ -121,41 +93,37 @@ impl Program {
 
     /// Returns the side that produces the output.
     pub fn side(&self) -> Side {
-        self.values[self.output].side
+        self.sides[self.graph.output]
     }
 
     /// Returns true if this side has nodes.
     pub fn has(&self, side: Side) -> bool {
-        self.nodes.iter().any(|node| self.values[node.output].side == side)
+        self.graph.nodes.iter().any(|node| self.sides[node.output] == side)
+    }
+
+    /// Returns the sequences that the rows of a value belong to.
+    pub fn sequences<'a>(&self, value: ValueId, batch: &'a TrainingBatch) -> &'a BatchSequences {
+        self.sides[value].sequences(batch)
+    }
+
+    /// Returns the number of rows of a value in a batch.
+    pub fn row_count(&self, value: ValueId, batch: &TrainingBatch) -> usize {
+        self.sequences(value, batch).row_counts().of(self.graph.values[value].rows)
     }
 
     /// Returns the values that a node reads.
     pub fn inputs(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        self.nodes[node].inputs.iter().copied()
+        self.graph.nodes[node].inputs.iter().copied()
     }
 
     /// Returns for each weight whether all operations that read it take it packed.
     pub fn takes_packed(&self) -> Vec<bool> {
-        let mut takes = vec![true; self.weights.len()];
-        for node in self.nodes.iter().filter(|node| !takes_packed(&node.op)) {
+        let mut takes = vec![true; self.graph.weights.len()];
+        let packed = |node: &&Node| rule::<f32>(&node.op).is_ok_and(|rule| rule.takes_packed());
+        for node in self.graph.nodes.iter().filter(|node| !packed(node)) {
             node.op.weights().into_iter().for_each(|weight| takes[weight] = false);
         }
         takes
-    }
-
-    /// Removes nodes that the output does not depend on (dead-code elimination).
-    fn drop_unused(&mut self) {
-        let mut used = vec![false; self.values.len()];
-        used[self.output] = true;
-        let mut kept = Vec::new();
-        for node in std::mem::take(&mut self.nodes).into_iter().rev() {
-            if used[node.output] {
-                node.inputs.iter().for_each(|&input| used[input] = true);
-                kept.push(node);
-            }
-        }
-        kept.reverse();
-        self.nodes = kept;
     }
 
     /// Finds the first node of the head, and the value that enters it.
@@ -163,26 +131,26 @@ impl Program {
         let alone = |op: &Op| {
             matches!(
                 op,
-                Op::Linear { .. }
-                    | Op::Norm { .. }
+                Op::Linear(_)
+                    | Op::Norm(_)
                     | Op::Activate(_)
                     | Op::Gate(_)
-                    | Op::SliceColumns { .. }
-                    | Op::Add
-                    | Op::Affine { .. }
+                    | Op::SliceColumns(_)
+                    | Op::Add(_)
+                    | Op::Affine(_)
                     | Op::Scale(_)
                     | Op::Softcap(_)
                     | Op::Clamp(_)
             )
         };
-        let mut best = (self.nodes.len(), self.output);
-        for first in (0..self.nodes.len()).rev() {
-            if !alone(&self.nodes[first].op) || self.values[self.nodes[first].output].rows != RowKind::Outputs
-            {
+        let nodes = &self.graph.nodes;
+        let mut best = (nodes.len(), self.graph.output);
+        for first in (0..nodes.len()).rev() {
+            if !alone(&nodes[first].op) || self.graph.values[nodes[first].output].rows != RowKind::Outputs {
                 break;
             }
-            let made: Vec<usize> = self.nodes[first..].iter().map(|node| node.output).collect();
-            let mut from = self.nodes[first..].iter().flat_map(|node| &node.inputs);
+            let made: Vec<usize> = nodes[first..].iter().map(|node| node.output).collect();
+            let mut from = nodes[first..].iter().flat_map(|node| &node.inputs);
             let mut outside: Vec<usize> =
                 from.by_ref().copied().filter(|input| !made.contains(input)).collect();
             outside.dedup();
@@ -205,11 +173,9 @@ pub(crate) fn graphs_of(file: &File) -> Result<(ModelConfig, Graphs)> {
 /// Graphs while they are joined into one program.
 #[derive(Default)]
 struct GraphJoin {
-    nodes: Vec<ProgramNode>,
-    values: Vec<ProgramValue>,
-    weights: Vec<Weight>,
+    graph: Graph,
+    sides: Vec<Side>,
     known: HashMap<Weight, WeightId>,
-    ropes: Vec<Rope>,
     /// The encoder keys and values that each layer of the decoder attends to.
     cross_kv: HashMap<usize, [usize; 2]>,
 }
@@ -217,23 +183,22 @@ struct GraphJoin {
 impl GraphJoin {
     /// Appends a graph; returns the new indices of its values.
     fn append(&mut self, side: Side, graph: &Graph) -> Result<Vec<usize>> {
-        let values: Vec<usize> = (self.values.len()..).take(graph.values.len()).collect();
-        self.values.extend(graph.values.iter().map(|value| ProgramValue {
-            rows: value.rows,
-            columns: value.columns,
-            side,
-        }));
+        let values: Vec<usize> = (self.graph.values.len()..).take(graph.values.len()).collect();
+        self.graph.values.extend(&graph.values);
+        self.sides.resize(self.graph.values.len(), side);
         let weights: Vec<WeightId> = graph.weights.iter().map(|weight| self.weight(weight)).collect();
-        let ropes = self.ropes.len();
-        self.ropes.extend(graph.ropes.iter().cloned());
+        let ropes = self.graph.ropes.len();
+        self.graph.ropes.extend(graph.ropes.iter().cloned());
         for node in &graph.nodes {
             let mut op = node.op.clone();
             op.each_weight(&mut |weight| *weight = weights[*weight]);
             let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
             match &mut op {
-                Op::Rope { rope, .. } | Op::EmbedSine { rope, .. } => *rope += ropes,
-                Op::StoreCrossKv(attention) => {
-                    self.cross_kv.insert(attention.layer, [inputs[0], inputs[1]]);
+                Op::Rope(Rope { rope, .. }) | Op::SinusoidalPositions(SinusoidalPositions { rope, .. }) => {
+                    *rope += ropes;
+                }
+                Op::StoreCrossKv(store) => {
+                    self.cross_kv.insert(store.attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }
                 Op::Attention(attention) if attention.attention_mask == AttentionMask::CrossAttention => {
@@ -249,7 +214,7 @@ impl GraphJoin {
                 }
                 _ => {}
             }
-            self.nodes.push(ProgramNode { op, inputs, output: values[node.output] });
+            self.graph.nodes.push(Node { op, inputs, output: values[node.output] });
         }
         Ok(values)
     }
@@ -258,8 +223,8 @@ impl GraphJoin {
         if let Some(&known) = self.known.get(weight) {
             return known;
         }
-        self.known.insert(weight.clone(), self.weights.len());
-        self.weights.push(weight.clone());
-        self.weights.len() - 1
+        self.known.insert(weight.clone(), self.graph.weights.len());
+        self.graph.weights.push(weight.clone());
+        self.graph.weights.len() - 1
     }
 }

@@ -1,6 +1,6 @@
 //! The names of nodes in errors, profiles and reports.
 
-use siskin_graph::Op;
+use siskin_graph::{Node, Op};
 
 use super::{Program, Side, recompute};
 
@@ -8,35 +8,35 @@ impl Program {
     /// Returns unique names of all nodes: number, operation, and the first tensor or the layer.
     pub fn names(&self) -> Vec<String> {
         let (layers, names) = recompute::layers(self);
-        let name = |(number, (node, layer)): (usize, (&super::ProgramNode, &Option<usize>))| {
+        let name = |(number, (node, layer)): (usize, (&Node, &Option<usize>))| {
             let op = node.op.name();
-            let tensor = node.op.weights().first().map(|&weight| self.weights[weight].name.as_str());
+            let tensor = node.op.weights().first().map(|&weight| self.graph.weights[weight].name.as_str());
             let subject = tensor.or_else(|| layer.map(|layer| names[layer].as_str()));
             match subject {
                 Some(subject) => format!("{number:03}.{op}.{subject}"),
                 None => format!("{number:03}.{op}"),
             }
         };
-        self.nodes.iter().zip(&layers).enumerate().map(name).collect()
+        self.graph.nodes.iter().zip(&layers).enumerate().map(name).collect()
     }
 
     /// Returns the name of a node in errors: number, operation, and all its tensors.
     pub fn title(&self, number: usize) -> String {
-        let op = &self.nodes[number].op;
+        let op = &self.graph.nodes[number].op;
         let names: Vec<&str> =
-            op.weights().iter().map(|&weight| self.weights[weight].name.as_str()).collect();
+            op.weights().iter().map(|&weight| self.graph.weights[weight].name.as_str()).collect();
         let with = if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
         format!("operation {number}, {}{with}", op.name())
     }
 
     /// Returns the longest sequence that the position tables of a side cover; `None` without position tables.
     pub fn max_positions(&self, side: Side) -> Option<usize> {
-        let limit = |node: &super::ProgramNode| match node.op {
-            Op::EmbedPosition { table, offset } if self.values[node.output].side == side => {
-                Some(self.weights[table].rows.saturating_sub(offset))
+        let limit = |node: &Node| match node.op {
+            Op::EmbedPosition(embed) if self.sides[node.output] == side => {
+                Some(self.graph.weights[embed.table].rows.saturating_sub(embed.offset))
             }
             _ => None,
         };
-        self.nodes.iter().filter_map(limit).min()
+        self.graph.nodes.iter().filter_map(limit).min()
     }
 }

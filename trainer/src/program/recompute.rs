@@ -40,15 +40,15 @@ impl Recompute {
         let chosen = |node: usize| match self {
             Self::None => false,
             Self::Layers(_) => true,
-            Self::Attention => matches!(program.nodes[node].op, Op::Attention(_)),
+            Self::Attention => matches!(program.graph.nodes[node].op, Op::Attention(_)),
             Self::Cost(max_cost) => {
-                cost(program, &program.nodes[node].op).is_some_and(|cost| cost <= max_cost)
+                cost(program, &program.graph.nodes[node].op).is_some_and(|cost| cost <= max_cost)
             }
         };
-        let mut leaves = vec![false; program.values.len()];
-        leaves[program.hidden] = true;
-        let mut made = vec![0; program.values.len()];
-        for (node, part) in program.nodes.iter().zip(&parts) {
+        let mut leaves = vec![false; program.graph.values.len()];
+        leaves[program.graph.hidden] = true;
+        let mut made = vec![0; program.graph.values.len()];
+        for (node, part) in program.graph.nodes.iter().zip(&parts) {
             node.inputs.iter().for_each(|&input| leaves[input] |= made[input] != *part);
             made[node.output] = *part;
         }
@@ -56,9 +56,9 @@ impl Recompute {
             node < program.head_start
                 && parts[node] > 0
                 && chosen(node)
-                && !leaves[program.nodes[node].output]
+                && !leaves[program.graph.nodes[node].output]
         };
-        RecomputePlan { dropped: (0..program.nodes.len()).map(is_dropped).collect(), segments: parts }
+        RecomputePlan { dropped: (0..program.graph.nodes.len()).map(is_dropped).collect(), segments: parts }
     }
 }
 
@@ -66,36 +66,36 @@ impl Recompute {
 fn cost(program: &Program, op: &Op) -> Option<usize> {
     match op {
         Op::Attention(_) | Op::LinearAttention(_) => None,
-        Op::Linear { .. } | Op::ExpertLinear { .. } => {
-            op.weights().first().map(|&weight| program.weights[weight].columns)
+        Op::Linear(_) | Op::ExpertLinear(_) => {
+            op.weights().first().map(|&weight| program.graph.weights[weight].columns)
         }
-        Op::Embed { .. }
-        | Op::EmbedSegment { .. }
-        | Op::EmbedSine { .. }
-        | Op::EmbedPosition { .. }
-        | Op::Features
-        | Op::ExternalInput
-        | Op::Im2col { .. }
-        | Op::Norm { .. }
+        Op::Embed(_)
+        | Op::EmbedSegment(_)
+        | Op::SinusoidalPositions(_)
+        | Op::EmbedPosition(_)
+        | Op::InputFeatures(_)
+        | Op::ExternalInput(_)
+        | Op::Im2col(_)
+        | Op::Norm(_)
         | Op::Route(_)
         | Op::Dispatch(_)
         | Op::Combine(_)
-        | Op::SliceColumns { .. }
-        | Op::Rope { .. }
+        | Op::SliceColumns(_)
+        | Op::Rope(_)
         | Op::StoreCrossKv(_)
         | Op::Activate(_)
         | Op::Gate(_)
-        | Op::GateLimited(_)
+        | Op::ClampedGate(_)
         | Op::RepeatColumns(_)
-        | Op::L2Normalize { .. }
-        | Op::DecayGate { .. }
-        | Op::CausalConv1d { .. }
-        | Op::Add
-        | Op::Affine { .. }
+        | Op::L2Normalize(_)
+        | Op::DecayGate(_)
+        | Op::CausalConv1d(_)
+        | Op::Add(_)
+        | Op::Affine(_)
         | Op::Scale(_)
         | Op::Softcap(_)
         | Op::Clamp(_)
-        | Op::SelectOutputs => Some(0),
+        | Op::SelectOutputs(_) => Some(0),
     }
 }
 
@@ -104,10 +104,11 @@ fn cost(program: &Program, op: &Op) -> Option<usize> {
 pub(super) fn layers(program: &Program) -> (Vec<Option<usize>>, Vec<String>) {
     let mut names: Vec<(super::Side, &str)> = Vec::new();
     let mut current = None;
-    let mut of_node = Vec::with_capacity(program.nodes.len());
-    for node in &program.nodes {
-        let side = program.values[node.output].side;
-        let named = node.op.weights().into_iter().find_map(|weight| layer_of(&program.weights[weight].name));
+    let mut of_node = Vec::with_capacity(program.graph.nodes.len());
+    for node in &program.graph.nodes {
+        let side = program.sides[node.output];
+        let named =
+            node.op.weights().into_iter().find_map(|weight| layer_of(&program.graph.weights[weight].name));
         if let Some(name) = named {
             let known = names.iter().position(|known| *known == (side, name));
             let named = known.unwrap_or_else(|| {

@@ -66,8 +66,8 @@ impl Schedule {
     /// Builds the schedule of a program that trains the weights for which `trains` returns true.
     pub fn new(program: &Program, recompute: Recompute, trains: impl Fn(usize) -> bool) -> Result<Self> {
         let mut schedule = Self::of_forward(program);
-        schedule.trained = (0..program.weights.len()).map(&trains).collect();
-        for node in &program.nodes {
+        schedule.trained = (0..program.graph.weights.len()).map(&trains).collect();
+        for node in &program.graph.nodes {
             let own = node.op.weights().into_iter().any(&trains);
             schedule.requires_grad[node.output] =
                 own || node.inputs.iter().any(|&input| schedule.requires_grad[input]);
@@ -83,7 +83,7 @@ impl Schedule {
                 .steps
                 .extend(again.into_iter().map(|node| ScheduleStep::Forward { node, recomputed: true }));
             let backward =
-                (start..end).rev().filter(|&node| schedule.requires_grad[program.nodes[node].output]);
+                (start..end).rev().filter(|&node| schedule.requires_grad[program.graph.nodes[node].output]);
             schedule.steps.extend(backward.map(|node| ScheduleStep::Backward { node }));
             end = start;
         }
@@ -98,7 +98,7 @@ impl Schedule {
     /// Returns how often the matmuls of a node run in a step, without recomputation: forward, and backward for its
     /// inputs and for its weights if these need gradients.
     pub fn passes(&self, program: &Program, node: usize) -> f64 {
-        let node = &program.nodes[node];
+        let node = &program.graph.nodes[node];
         let weights = node.op.weights();
         let reads = node.inputs.iter().any(|&input| self.requires_grad[input]);
         let trains = match weights.is_empty() {
@@ -116,14 +116,14 @@ impl Schedule {
     }
 
     fn of_forward(program: &Program) -> Self {
-        let mut producers = vec![usize::MAX; program.values.len()];
-        program.nodes.iter().enumerate().for_each(|(number, node)| producers[node.output] = number);
+        let mut producers = vec![usize::MAX; program.graph.values.len()];
+        program.graph.nodes.iter().enumerate().for_each(|(number, node)| producers[node.output] = number);
         let forward = (0..program.head_start).map(|node| ScheduleStep::Forward { node, recomputed: false });
         Self {
             steps: forward.chain([ScheduleStep::Head]).collect(),
             uses: Vec::new(),
-            requires_grad: vec![false; program.values.len()],
-            trained: vec![false; program.weights.len()],
+            requires_grad: vec![false; program.graph.values.len()],
+            trained: vec![false; program.graph.weights.len()],
             recompute: Recompute::None.choose(program),
             producers,
         }
@@ -135,9 +135,9 @@ impl Schedule {
             let producer = self.producers[value];
             self.recompute.dropped.get(producer).copied().unwrap_or(false).then_some(producer)
         };
-        let mut needed = vec![false; program.nodes.len()];
+        let mut needed = vec![false; program.graph.nodes.len()];
         for node in part.clone() {
-            let of = &program.nodes[node];
+            let of = &program.graph.nodes[node];
             if !self.requires_grad[of.output] {
                 continue;
             }
@@ -175,16 +175,16 @@ impl Schedule {
                 };
                 uses.inputs = program.inputs(node).map(find).collect();
                 uses.writes = vec![
-                    Buffer::Value { value: program.nodes[node].output, recomputed: again },
+                    Buffer::Value { value: program.graph.nodes[node].output, recomputed: again },
                     Buffer::Saved { node, recomputed: again },
                 ];
             }
             ScheduleStep::Head => {
-                uses.inputs = vec![Buffer::Value { value: program.hidden, recomputed: false }];
-                uses.writes = vec![Buffer::Gradient(program.hidden)];
+                uses.inputs = vec![Buffer::Value { value: program.graph.hidden, recomputed: false }];
+                uses.writes = vec![Buffer::Gradient(program.graph.hidden)];
             }
             ScheduleStep::Backward { node } => {
-                let of = &program.nodes[node];
+                let of = &program.graph.nodes[node];
                 let reads = rule::<f32>(&of.op)?.reads();
                 if reads.inputs {
                     uses.inputs = of.inputs.iter().map(|&input| self.backward_buffer(input)).collect();

@@ -240,7 +240,8 @@ impl RunChecker<'_> {
     fn initial_loss(&self, sum: &LossSum) -> Check {
         let name = "initial loss";
         let entropy = self.config.loss.get("name").and_then(|name| name.as_str()) == Some("cross_entropy");
-        let columns = self.host.runner.program().values[self.host.runner.program().output].columns;
+        let columns =
+            self.host.runner.program().graph.values[self.host.runner.program().graph.output].columns;
         let (loss, even) = (sum.mean(), (columns.max(1) as f64).ln());
         if !entropy || !self.setup.is_random() || self.step > 0 {
             return Check::new(name, Outcome::Pass, format!("{loss:.4}"), "");
@@ -293,13 +294,14 @@ impl RunChecker<'_> {
 
     fn unused_or_expert(&self, name: &str) -> bool {
         let program = self.host.runner.program();
-        let weight = program.weights.iter().position(|weight| weight.name == name);
+        let weight = program.graph.weights.iter().position(|weight| weight.name == name);
         let reads = |op: &Op| op.weights().into_iter().any(|own| Some(own) == weight);
         program
+            .graph
             .nodes
             .iter()
             .filter(|node| reads(&node.op))
-            .all(|node| matches!(node.op, Op::ExpertLinear { .. }))
+            .all(|node| matches!(node.op, Op::ExpertLinear(_)))
     }
 
     /// Overfits a copy of the model on one batch; also returns the tensors that have no gradient even then.

@@ -83,16 +83,16 @@ fn kind(config: &RunConfig) -> Result<&'static TaskEntry> {
 pub(super) fn check_task(config: &RunConfig, program: &Program) -> Result<()> {
     let kind = kind(config)?;
     let sides = [Side::Encoder, Side::Decoder].map(|side| program.has(side));
-    if kind.fits(program.head, sides) {
+    if kind.fits(program.graph.head, sides) {
         return Ok(());
     }
     let fitting: Vec<_> =
-        TASKS.iter().filter(|kind| kind.fits(program.head, sides)).map(|kind| kind.name).collect();
+        TASKS.iter().filter(|kind| kind.fits(program.graph.head, sides)).map(|kind| kind.name).collect();
     let fitting = if fitting.is_empty() { "none".to_owned() } else { fitting.join(", ") };
     let message = format!(
         "{} does not fit a model whose outputs are {}; tasks that fit: {fitting}",
         kind.name,
-        task::rows_of(program.head)
+        task::rows_of(program.graph.head)
     );
     Err(Error::argument("data.task", message))
 }

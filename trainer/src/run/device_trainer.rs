@@ -59,7 +59,7 @@ impl DeviceArguments<'_> {
         let config = self.config;
         let adapters = config.adapters.as_ref();
         let builder = RunnerBuilder {
-            trained: (0..self.program.weights.len()).map(|weight| self.gradients.has(weight)).collect(),
+            trained: (0..self.program.graph.weights.len()).map(|weight| self.gradients.has(weight)).collect(),
             precision: precision(config)?,
             recompute: config.recompute()?,
             routers: config.router,

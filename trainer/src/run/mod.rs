@@ -38,6 +38,7 @@ pub use setup::{OpenedBase, RunSetup};
 pub use trained_tokenizer::trained_tokenizer;
 
 use std::iter::Peekable;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,9 +85,9 @@ struct RunProgress {
     position: Position,
 }
 
-/// The profiled steps (the first, and the one after the last) and their recorder.
+/// The profiled steps, counted from 1, and their recorder.
 struct Profiled {
-    steps: [u64; 2],
+    steps: Range<u64>,
     recorder: Recorder,
 }
 

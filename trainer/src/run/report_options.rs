@@ -29,8 +29,8 @@ impl ReportOptions {
     /// Refuses prompts for models that do not generate text.
     pub(super) fn check(&self, program: &Program) -> Result<()> {
         within("report.temperature", self.temperature, 0.0..=100.0)?;
-        let writes = program.head == OutputHead::Next
-            && program.values.iter().all(|value| value.side == Side::Decoder);
+        let writes =
+            program.graph.head == OutputHead::Next && program.sides.iter().all(|&side| side == Side::Decoder);
         if self.prompts.is_empty() || writes {
             return Ok(());
         }

@@ -107,7 +107,7 @@ impl RunSetup {
         let context = positions.min().unwrap_or(context).min(config.batch.max_tokens.max(1));
         let settings = config.data.settings.clone().with_context(context);
         let (training, validation) = (texts.training(&settings)?, texts.validation(&settings)?);
-        let own = program.weights.len();
+        let own = program.graph.weights.len();
         let adapters =
             config.adapters.as_ref().map(|options| adapters::insert_adapters(&mut program, options));
         let adapters = adapters.transpose()?.unwrap_or_default();
@@ -150,7 +150,7 @@ impl RunSetup {
     /// Like [`Self::parameters`], but matrices for which `stays` returns true stay packed if every operation that
     /// reads them takes them packed.
     pub fn parameters_with_packed(&self, seed: u64, stays: impl Fn(&str) -> bool) -> Result<Parameters<f32>> {
-        let weights: &[Weight] = &self.program.weights[..self.base_weights];
+        let weights: &[Weight] = &self.program.graph.weights[..self.base_weights];
         let mut parameters = match &self.origin {
             ParameterSource::File(file) => {
                 let takes = self.program.takes_packed();

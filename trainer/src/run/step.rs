@@ -1,6 +1,7 @@
 //! One step of a run.
 
 use std::iter::Peekable;
+use std::ops::Range;
 use std::time::Instant;
 
 use siskin_format::{Error, ErrorKind, Result};
@@ -12,26 +13,26 @@ use crate::batch::TrainingBatch;
 use crate::cuda::{OptimizerResult, Timed};
 use crate::data::{LoadedBatch, Prefetch};
 use crate::parameters::Parameters;
-use crate::profile::{self, ProfiledThread, Recorder, Tracer, timed};
+use crate::profile::{self, ProfiledThread, Recorder, Tracer, WorkInterval, timed};
 use crate::program;
 use crate::runner::{Phase, Runner};
 use crate::statistics::{OutputStatistics, StepStatistics};
 
 impl Profiled {
-    pub(super) fn new(steps: [u64; 2]) -> Self {
+    pub(super) fn new(steps: Range<u64>) -> Self {
         Self { steps, recorder: Recorder::default() }
     }
 
     /// Switches the recorder on or off for a step, and returns it if it is on.
     fn begin(&self, step: u64) -> Option<Recorder> {
-        let on = (self.steps[0]..self.steps[1]).contains(&step);
+        let on = self.steps.contains(&step);
         self.recorder.set_on(on);
         on.then(|| self.recorder.clone())
     }
 
     /// Returns true if all profiled steps are done.
     pub(super) fn is_over(&self, done: u64) -> bool {
-        done + 1 >= self.steps[1]
+        done + 1 >= self.steps.end
     }
 }
 
@@ -50,16 +51,16 @@ fn trace(
         program::ScheduleStep::Head => {
             let rows = batch.encoder.output_rows.len() + batch.decoder.output_rows.len();
             let work = runner.head_flops(parameters, batch).unwrap_or(0.0);
-            return tracer.head(rows, work, [begin, end]);
+            return tracer.head(rows, work, WorkInterval { begin, end });
         }
     };
-    tracer.add_node(node, phase, &runner.call(node, parameters, batch), [begin, end]);
+    tracer.add_node(node, phase, &runner.call(node, parameters, batch), WorkInterval { begin, end });
 }
 
 impl Run {
     /// Profiles `count` steps from `first` on, counted from 1.
     pub fn profile(&mut self, first: u64, count: u64) {
-        self.profiled = Some(Profiled::new([first, first.saturating_add(count)]));
+        self.profiled = Some(Profiled::new(first..first.saturating_add(count)));
     }
 
     /// Reports the recorded events, once.

@@ -26,10 +26,10 @@ impl Teacher {
     /// If the teacher has another head, another number of logits, or another tokenizer.
     pub(super) fn new(file: &File, own: &Program, tokenizer: Option<&[u8]>) -> Result<Self> {
         let program = Program::of_file(file)?;
-        let columns = |program: &Program| program.values[program.output].columns;
+        let columns = |program: &Program| program.graph.values[program.graph.output].columns;
         let sides = |program: &Program| [Side::Encoder, Side::Decoder].map(|side| program.has(side));
         let refuse = |message: String| Err(Error::argument("teacher.from", message));
-        if program.head != own.head || sides(&program) != sides(own) {
+        if program.graph.head != own.graph.head || sides(&program) != sides(own) {
             return refuse(
                 "has another head or architecture type than the trained model; use a teacher of the same \
                  kind"
@@ -45,7 +45,7 @@ impl Teacher {
             return refuse(message.into());
         }
         let takes = program.takes_packed();
-        let parameters = Parameters::read_with_packed(&program.weights, file, |weight| takes[weight])?;
+        let parameters = Parameters::read_with_packed(&program.graph.weights, file, |weight| takes[weight])?;
         let columns = columns(&program);
         let runner = Runner::new(program, Recompute::None, |_| false)?;
         Ok(Self { parts: Mutex::new((runner, parameters)), columns })

@@ -27,17 +27,21 @@ pub(super) struct HeadScratch<T> {
 
 /// Returns the rows of a chunk.
 fn chunk_rows(program: &Program, rows: usize) -> usize {
-    let widest =
-        program.nodes[program.head_start..].iter().map(|node| program.values[node.output].columns).max();
+    let widest = program.graph.nodes[program.head_start..]
+        .iter()
+        .map(|node| program.graph.values[node.output].columns)
+        .max();
     (MAX_LOGITS / widest.unwrap_or(1).max(1)).clamp(16, rows.max(16))
 }
 
 impl<T: Real> HeadScratch<T> {
     /// Returns the number of elements that it holds for a batch.
     pub(super) fn size(program: &Program, batch: &TrainingBatch) -> usize {
-        let rows = program.values[program.hidden].row_count(batch);
-        let columns: usize =
-            program.nodes[program.head_start..].iter().map(|node| program.values[node.output].columns).sum();
+        let rows = program.row_count(program.graph.hidden, batch);
+        let columns: usize = program.graph.nodes[program.head_start..]
+            .iter()
+            .map(|node| program.graph.values[node.output].columns)
+            .sum();
         2 * columns * chunk_rows(program, rows).min(rows)
     }
 }
@@ -53,15 +57,17 @@ impl<T: Real> Pass<'_, T> {
     ) -> Result<LossSum> {
         let HeadOutputs { mut gradients, on_output: mut see, mut probe } = shown;
         let program = self.program;
-        let (rows, columns) =
-            (program.values[program.hidden].row_count(self.batch), program.values[program.hidden].columns);
+        let rows = program.row_count(program.graph.hidden, self.batch);
+        let columns = program.graph.values[program.graph.hidden].columns;
         let step = if goal.loss.by_rows() { chunk_rows(program, rows) } else { rows.max(1) };
-        let nodes = program.nodes.len() - program.head_start;
+        let nodes = program.graph.nodes.len() - program.head_start;
         scratch.values.resize(nodes, Vec::new());
         scratch.gradients.resize(nodes, Vec::new());
-        let places =
-            [Buffer::Value { value: program.hidden, recomputed: false }, Buffer::Gradient(program.hidden)]
-                .map(|buffer| self.layout.place(buffer));
+        let places = [
+            Buffer::Value { value: program.graph.hidden, recomputed: false },
+            Buffer::Gradient(program.graph.hidden),
+        ]
+        .map(|buffer| self.layout.place(buffer));
         let mut parts = super::split_disjoint(arena, &places).into_iter();
         let hidden = parts.next().flatten().unwrap_or_default();
         let hidden_gradient = parts.next().flatten().unwrap_or_default();
@@ -72,7 +78,7 @@ impl<T: Real> Pass<'_, T> {
             let mut head = Head { walk: self, rows: part.len(), hidden: &hidden[numbers.clone()] };
             head.forward(scratch, probe.as_deref_mut())?;
             let mut own = std::mem::take(&mut scratch.gradients);
-            let width = program.values[program.output].columns;
+            let width = program.graph.values[program.graph.output].columns;
             let mut of_hidden = vec![T::ZERO; part.len() * columns];
             let (output, gradient) = match nodes.checked_sub(1) {
                 Some(last) => (&scratch.values[last][..], &mut own[last]),
@@ -113,7 +119,9 @@ struct Head<'a, T> {
 impl<T: Real> Head<'_, T> {
     /// Returns the index of the node that produces a value; `None` for the input of the head.
     fn producer(&self, value: usize) -> Option<usize> {
-        self.walk.program.nodes[self.walk.program.head_start..].iter().position(|node| node.output == value)
+        self.walk.program.graph.nodes[self.walk.program.head_start..]
+            .iter()
+            .position(|node| node.output == value)
     }
 
     fn value<'b>(&'b self, values: &'b [Vec<T>], value: usize) -> &'b [T] {
@@ -126,9 +134,9 @@ impl<T: Real> Head<'_, T> {
         mut probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let program = self.walk.program;
-        for (index, node) in program.nodes[program.head_start..].iter().enumerate() {
+        for (index, node) in program.graph.nodes[program.head_start..].iter().enumerate() {
             let mut out = std::mem::take(&mut scratch.values[index]);
-            out.resize(self.rows * program.values[node.output].columns, T::ZERO);
+            out.resize(self.rows * program.graph.values[node.output].columns, T::ZERO);
             let inputs: Vec<&[T]> =
                 node.inputs.iter().map(|&input| self.value(&scratch.values, input)).collect();
             let call = self.walk.call(program.head_start + index, Some(self.rows));
@@ -154,7 +162,7 @@ impl<T: Real> Head<'_, T> {
         mut probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let program = self.walk.program;
-        let nodes = &program.nodes[program.head_start..];
+        let nodes = &program.graph.nodes[program.head_start..];
         let last = nodes.len().saturating_sub(1);
         for (values, gradient) in scratch.values.iter().zip(&mut own[..last]) {
             gradient.clear();

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use siskin_format::{Error, Result};
-use siskin_graph::Op;
+use siskin_graph::op::{Embed, EmbedPosition, EmbedSegment, Op};
 
 use self::disjoint::split_disjoint;
 pub use self::routers::RouterOptions;
@@ -142,7 +142,7 @@ impl<T: Real> Runner<T> {
     fn flops_from(&self, first: usize, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
         let program = &self.program;
         let mut sum = 0.0;
-        for (number, node) in program.nodes.iter().enumerate().skip(first) {
+        for (number, node) in program.graph.nodes.iter().enumerate().skip(first) {
             let call = self.call(number, parameters, batch);
             sum += self.schedule.passes(program, number) * rule(&node.op)?.flops(&call);
         }
@@ -156,8 +156,8 @@ impl<T: Real> Runner<T> {
         parameters: &'a Parameters<T>,
         batch: &'a TrainingBatch,
     ) -> RuleCall<'a, T> {
-        let (program, node) = (&self.program, &self.program.nodes[number]);
-        RuleCall { program, node, batch, parameters, rows: program.values[node.output].row_count(batch) }
+        let (program, node) = (&self.program, &self.program.graph.nodes[number]);
+        RuleCall { program, node, batch, parameters, rows: program.row_count(node.output, batch) }
     }
 
     /// Returns the first operation before the head that produces NaN or infinity, and where; `None` if all values are
@@ -176,11 +176,11 @@ impl<T: Real> Runner<T> {
         for (index, &step) in self.forward.steps.iter().enumerate() {
             let ScheduleStep::Forward { node, recomputed: again } = step else { continue };
             pass.forward(index, node, &mut self.arena, None)?;
-            let made = &self.program.nodes[node];
+            let made = &self.program.graph.nodes[node];
             let place = layout.place(Buffer::Value { value: made.output, recomputed: again });
             let bad = self.arena[place].iter().enumerate().find(|(_, number)| !number.is_finite());
             if let Some((index, number)) = bad {
-                let columns = self.program.values[made.output].columns;
+                let columns = self.program.graph.values[made.output].columns;
                 let (row, column) = (index / columns, index % columns);
                 let title = self.program.title(node);
                 return Ok(Some(format!("{title}, produced {number:?} in row {row}, column {column}")));
@@ -264,8 +264,8 @@ struct Pass<'a, T> {
 
 impl<'a, T: Real> Pass<'a, T> {
     fn call(&self, node: usize, rows: Option<usize>) -> RuleCall<'a, T> {
-        let node = &self.program.nodes[node];
-        let rows = rows.unwrap_or_else(|| self.program.values[node.output].row_count(self.batch));
+        let node = &self.program.graph.nodes[node];
+        let rows = rows.unwrap_or_else(|| self.program.row_count(node.output, self.batch));
         RuleCall { program: self.program, node, batch: self.batch, parameters: self.parameters, rows }
     }
 
@@ -411,21 +411,25 @@ impl<'a, T> StepBuffers<'a, T> {
 
 /// Refuses token ids, segments and positions that are out of range of their tables.
 pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
-    for node in &program.nodes {
-        let texts = program.values[node.output].side.sequences(batch);
+    for node in &program.graph.nodes {
+        let texts = program.sequences(node.output, batch);
         let rows = texts.rows.iter();
         let (table, max, what) = match node.op {
-            Op::Embed { table } => (table, rows.map(|row| row.token as usize).max(), "token"),
-            Op::EmbedSegment { table } => (table, rows.map(|row| row.segment as usize).max(), "segment"),
-            Op::EmbedPosition { table, offset } => {
+            Op::Embed(Embed { table }) => (table, rows.map(|row| row.token as usize).max(), "token"),
+            Op::EmbedSegment(EmbedSegment { table }) => {
+                (table, rows.map(|row| row.segment as usize).max(), "segment")
+            }
+            Op::EmbedPosition(EmbedPosition { table, offset }) => {
                 (table, rows.map(|row| row.position + offset).max(), "position")
             }
             _ => continue,
         };
-        let limit = program.weights[table].rows;
+        let limit = program.graph.weights[table].rows;
         if let Some(max) = max.filter(|&max| max >= limit) {
-            let message =
-                format!("{what} {max} is out of range: {} has {limit} rows", program.weights[table].name);
+            let message = format!(
+                "{what} {max} is out of range: {} has {limit} rows",
+                program.graph.weights[table].name
+            );
             return Err(Error::argument("batch", message));
         }
     }

@@ -54,8 +54,8 @@ impl RouterStatistics {
 
     /// Returns the routing of a node, and its side.
     pub(super) fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
-        match program.nodes[node].op {
-            Op::Route(routing) => Some((routing, program.values[program.nodes[node].output].side)),
+        match program.graph.nodes[node].op {
+            Op::Route(route) => Some((route.routing, program.sides[program.graph.nodes[node].output])),
             _ => None,
         }
     }

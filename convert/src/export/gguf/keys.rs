@@ -8,7 +8,7 @@ use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{GgufWindows, sliding_period};
-use siskin_graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingMethod};
+use siskin_graph::{AttentionMask, Graph, NormKind, Op, RopeScaling, RopeScalingMethod, RopeTable};
 use siskin_kernels::quant::BlockType;
 
 /// Tensors that hold what other formats keep in configuration keys.
@@ -135,7 +135,7 @@ pub(super) fn told(model: &ExportModel<'_>) -> AcceptedDifferences {
     let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
     let mut attentions = model.main_graph().into_iter().flat_map(Graph::attentions);
     let ropes = model.main_graph().map_or(&[][..], |graph| &graph.ropes);
-    let grows = |rope: &Rope| {
+    let grows = |rope: &RopeTable| {
         matches!(&rope.scaling, Some(RopeScaling { method: RopeScalingMethod::DynamicNtk { .. }, .. }))
     };
     let loses_windows = match keys.windows {
@@ -218,7 +218,7 @@ fn made(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String,
             count("rope.dimension_count", 2 * rope.frequencies.len());
         }
         let mut norms = graph.nodes.iter().filter_map(|node| match node.op {
-            Op::Norm { kind, .. } => Some(kind),
+            Op::Norm(norm) => Some(norm.kind),
             _ => None,
         });
         let key = match norms.next_back() {

@@ -1,17 +1,34 @@
 //! Attention as ONNX nodes: scores, position biases, attention masks and the weighted sum of values.
 
-use super::lower::{GraphLowering, unwritten};
+use super::lower::{GraphLowering, OnnxLowering, OnnxValue, unwritten};
 use super::proto::{AttributeValue, Element};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::{Attention, AttentionMask, RelativePositionBias};
+use siskin_graph::Node;
+use siskin_graph::op::{Attention, AttentionMask, RelativePositionBias, StoreCrossKv};
 
 /// Upper bound of positions: larger distances are clamped to it.
 const MAX_DISTANCE: usize = 1 << 15;
 
+impl OnnxLowering for Attention {
+    fn lower(&self, lowering: &mut GraphLowering<'_, '_>, node: &Node) -> Result<OnnxValue> {
+        let inputs = (0..node.inputs.len()).map(|index| lowering.input(node, index));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        lowering.attention(self, &inputs).map(OnnxValue::Plain)
+    }
+}
+
+impl OnnxLowering for StoreCrossKv {
+    fn lower(&self, lowering: &mut GraphLowering<'_, '_>, node: &Node) -> Result<OnnxValue> {
+        let (keys, values) = (lowering.input(node, 0)?, lowering.input(node, 1)?);
+        lowering.memory.insert(self.attention.layer, (keys.clone(), values));
+        Ok(OnnxValue::Plain(keys))
+    }
+}
+
 impl GraphLowering<'_, '_> {
     /// Writes attention. `inputs` are those of the operation: queries, keys, values, and the output of rows without
     /// global attention.
-    pub(super) fn attention(&mut self, attention: &Attention, inputs: &[String]) -> Result<String> {
+    fn attention(&mut self, attention: &Attention, inputs: &[String]) -> Result<String> {
         let (keys, values) = match (attention.attention_mask, inputs) {
             (AttentionMask::CrossAttention, _) => {
                 self.memory.get(&attention.layer).cloned().ok_or_else(|| {

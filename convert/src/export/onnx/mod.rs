@@ -1,12 +1,14 @@
-//! Writes ONNX models (opset 17): the graph as the family builds it, one function per operation.
+//! Writes ONNX models (opset 17): the graph as the family builds it, one implementation of a trait per operation.
 //!
 //! Initializers have the names and the layout of Hugging Face. The family and the configuration are stored in the
 //! model's metadata properties. Our importer reads only the embedding settings from them: without a `config.json` in
 //! its folder, the file is an unrecognized graph.
 
 mod attention;
+mod experts;
 mod lower;
 mod nodes;
+mod operations;
 mod places;
 mod proto;
 mod weights;
@@ -220,7 +222,7 @@ fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>
     };
     let rows = ids("input_ids");
     let mask = Some(ids("attention_mask"));
-    let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment { .. }));
+    let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment(_)));
     let segments = (segmented && model.hyper.segments > 1).then(|| ids("token_type_ids"));
     let marks = graph.has_global_attention().then(|| ids("global_attention_mask"));
     Inputs { rows, mask, segments, marks }

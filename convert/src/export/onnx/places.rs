@@ -2,7 +2,7 @@
 
 use super::lower::GraphLowering;
 use super::proto::{AttributeValue, Element};
-use siskin_graph::{Rope, RopeScaling, RopeScalingMethod, Routing};
+use siskin_graph::{RopeScaling, RopeScalingMethod, RopeTable, Routing};
 
 impl GraphLowering<'_, '_> {
     fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {
@@ -89,7 +89,7 @@ impl GraphLowering<'_, '_> {
     }
 
     /// Returns the frequencies of a RoPE table, for each sequence those of its length.
-    fn frequencies(&mut self, table: &Rope) -> String {
+    fn frequencies(&mut self, table: &RopeTable) -> String {
         let usual = self.nodes.floats(&[table.frequencies.len()], &table.frequencies);
         let Some(RopeScaling { length, method: RopeScalingMethod::LongRope(long) }) = &table.scaling else {
             return usual;

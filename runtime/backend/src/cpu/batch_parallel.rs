@@ -185,8 +185,8 @@ fn is_fair(parts: &[BatchShare], worker_count: usize) -> bool {
 fn is_of_texts(step: &PlanStep) -> bool {
     let of_texts = |rows: &RowKind| matches!(rows, RowKind::Tokens | RowKind::Outputs);
     match step {
-        PlanStep::Rows { rows, .. } | PlanStep::Products { rows, .. } => of_texts(rows),
-        PlanStep::Append { attention, .. } | PlanStep::Attend { attention, .. } => {
+        PlanStep::Rows { rows, .. } | PlanStep::Linear { rows, .. } => of_texts(rows),
+        PlanStep::StoreKv { attention, .. } | PlanStep::Attention { attention, .. } => {
             use AttentionMask::{BigBird, CausalEncoder, CrossAttention, Full, Linformer, LocalWindow};
             matches!(
                 attention.attention_mask,
@@ -194,9 +194,9 @@ fn is_of_texts(step: &PlanStep) -> bool {
             )
         }
         PlanStep::Arrange { .. }
-        | PlanStep::ExpertProducts { .. }
-        | PlanStep::Convolve { .. }
-        | PlanStep::Recur { .. } => false,
+        | PlanStep::ExpertLinear { .. }
+        | PlanStep::CausalConv1d { .. }
+        | PlanStep::LinearAttention { .. } => false,
     }
 }
 

@@ -26,7 +26,7 @@ type Rows = (BufferView, InputKind);
 /// Returns the scratch words that a worker needs for matmul outputs before their epilogue.
 pub(crate) fn scratch_size(plan: &Plan) -> usize {
     let words = |step: &PlanStep| match step {
-        PlanStep::Products { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } => {
+        PlanStep::Linear { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } => {
             let panels = parts.iter().map(panels_of).max().unwrap_or(0).min(NEAR_PANELS);
             plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * panels * ROWS
         }

@@ -128,7 +128,7 @@ impl CpuPass<'_> {
                     }
                 })
             }
-            PlanStep::Products { rows, input, kind, parts, after } => {
+            PlanStep::Linear { rows, input, kind, parts, after } => {
                 if let Some(observation) = self.observation {
                     let count = self.row_count(*rows);
                     let show = |_| self.show(observation, parts, count, (*input, *kind));
@@ -148,46 +148,46 @@ impl CpuPass<'_> {
                     experts::arrange(routing, self.batch, chosen, words);
                 }
             }),
-            PlanStep::ExpertProducts { routing, slots, input, kind, parts } => {
+            PlanStep::ExpertLinear { routing, slots, input, kind, parts } => {
                 self.expert_products(worker, routing, *slots, (*input, *kind), parts)
             }
-            PlanStep::Append { attention, keys, values } => match attention.projection {
+            PlanStep::StoreKv { attention, keys, values } => match attention.projection {
                 Some(projection) => self.append_mixed(worker, attention, projection, [*keys, *values]),
                 None => self.append(worker, attention, *keys, *values),
             },
-            PlanStep::Convolve { state, taps, weight, from, to } => {
+            PlanStep::CausalConv1d { state, taps, weight, from, to } => {
                 self.convolve(worker, (*state, *taps), self.weights.vector(Some(*weight)), *from, *to)
             }
-            PlanStep::Recur { recurrence, inputs, to } => self.recur(worker, recurrence, inputs, *to),
-            PlanStep::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
+            PlanStep::LinearAttention { attention, inputs, to } => self.recur(worker, attention, inputs, *to),
+            PlanStep::Attention { attention, queries, to } => self.attend(worker, attention, *queries, *to),
         }
     }
 
     /// # Safety
     /// No other thread may access row `row` of the view that the operation writes, nor write a row that it reads: row
-    /// `row` of its inputs, or for `Neighbors`, `Dispatch`, `Combine` and `Pick` any row of them.
+    /// `row` of its inputs, or for `Im2col`, `Dispatch`, `Combine` and `SelectOutputs` any row of them.
     unsafe fn row_op(&self, op: &RowOp, row: usize) {
         let (arena, kernels) = (self.arena, self.kernels);
         // SAFETY: no other thread accesses the row that `op` writes, and none writes those that it reads (see
         // `# Safety`); the planner gives an operation's views disjoint memory.
         unsafe {
             match *op {
-                RowOp::EmbedSine { rope: index, offset, to } => {
+                RowOp::SinusoidalPositions { rope: index, offset, to } => {
                     let table = &self.plan.ropes[index];
                     let position = (self.batch.rows[row].position + offset) as u32;
                     let out = arena.row_mut(to, row);
                     rope::cos_sin(&table.frequencies, table.magnitude, position, out);
                     out.rotate_left(to.columns / 2);
                 }
-                RowOp::Features { to } => {
+                RowOp::InputFeatures { to } => {
                     let frame = &self.batch.features[row * to.columns..][..to.columns];
                     arena.row_mut(to, row).copy_from_slice(frame);
                 }
-                RowOp::Carried { to } => {
+                RowOp::ExternalInput { to } => {
                     let external_input = &self.batch.external_input[row * to.columns..][..to.columns];
                     arena.row_mut(to, row).copy_from_slice(external_input);
                 }
-                RowOp::Neighbors { ref offsets, stride, rows: [kind, ours], from, to } => {
+                RowOp::Im2col { ref offsets, stride, rows: [kind, ours], from, to } => {
                     let out = arena.row_mut(to, row).chunks_mut(from.columns);
                     for (offset, out) in offsets.iter().zip(out) {
                         match self.batch.neighbor(kind, ours, row, *offset, stride) {
@@ -208,9 +208,9 @@ impl CpuPass<'_> {
                     let given = |slot| arena.row(from, slot);
                     self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
-                RowOp::CosSin { rope: index, to } => {
+                RowOp::RopeAngles { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
-                    super::angles(table, from.position, from.length, arena.row_mut(to, row));
+                    from.rope_angles(table, arena.row_mut(to, row));
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));
@@ -221,7 +221,7 @@ impl CpuPass<'_> {
                 RowOp::EmbedPosition { table, offset, to } => {
                     self.table_row(table, self.batch.rows[row].position + offset, arena.row_mut(to, row));
                 }
-                RowOp::Pick { from, to } => {
+                RowOp::SelectOutputs { from, to } => {
                     arena.row_mut(to, row).copy_from_slice(arena.row(from, self.batch.output_rows[row]));
                 }
                 RowOp::Norm { kind, weight, bias, epsilon, from, to } => {
@@ -233,32 +233,32 @@ impl CpuPass<'_> {
                     };
                     kernels.norm()(&arguments, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Rope { cos_sin, head_size, from, to } => {
+                RowOp::Rope { angles, head_size, from, to } => {
                     kernels.rope()(
-                        arena.row(cos_sin, row),
+                        arena.row(angles, row),
                         head_size,
                         arena.row(from, row),
                         arena.row_mut(to, row),
                     );
                 }
-                RowOp::Activate { kind, from, to } => {
-                    kernels.activate()(kind, arena.row(from, row), arena.row_mut(to, row));
+                RowOp::Activate { function, from, to } => {
+                    kernels.activate()(function, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Gate { kind, gate, up, to } => {
+                RowOp::Gate { function, gate, up, to } => {
                     let (gate, up) = (arena.row(gate, row), arena.row(up, row));
-                    kernels.gate()(kind, gate, up, arena.row_mut(to, row));
+                    kernels.gate()(function, gate, up, arena.row_mut(to, row));
                 }
-                RowOp::GateLimited { limits, gate, up, to } => {
+                RowOp::ClampedGate { limits, gate, up, to } => {
                     let (gate, up) = (arena.row(gate, row), arena.row(up, row));
                     kernels.limited_gate()(limits, gate, up, arena.row_mut(to, row));
                 }
-                RowOp::Repeat { times, from, to } => {
+                RowOp::RepeatColumns { times, from, to } => {
                     states::repeat(times, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Unit { group, epsilon, factor, from, to } => {
+                RowOp::L2Normalize { group, epsilon, factor, from, to } => {
                     states::unit(group, epsilon, factor, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Decay { log, bias, from, to } => {
+                RowOp::DecayGate { log, bias, from, to } => {
                     let (log, bias) = (self.weights.vector(Some(log)), self.weights.vector(Some(bias)));
                     states::decay(log, bias, arena.row(from, row), arena.row_mut(to, row));
                 }
@@ -269,8 +269,8 @@ impl CpuPass<'_> {
                     let (weight, bias) = (self.weights.vector(Some(weight)), self.weights.vector(Some(bias)));
                     kernels.affine()(arena.row(from, row), weight, bias, arena.row_mut(to, row));
                 }
-                RowOp::Map { map, from, to } => {
-                    kernels.map()(map, arena.row(from, row), arena.row_mut(to, row));
+                RowOp::Elementwise { function, from, to } => {
+                    kernels.map()(function, arena.row(from, row), arena.row_mut(to, row));
                 }
                 RowOp::Quantize { from, to } => {
                     kernels.quantize()(arena.row(from, row), arena.words_mut(to, row));

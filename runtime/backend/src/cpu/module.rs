@@ -150,13 +150,13 @@ impl PlannedPass {
     }
 }
 
-/// Returns the scratch words that a worker needs for a graph's recurrences and its plan's matmuls.
+/// Returns the scratch words that a worker needs for a graph's linear attention and its plan's matmuls.
 fn worker_words(graph: &Graph, plan: &Plan) -> usize {
-    let recurrence = |op: &Op| match op {
-        Op::LinearAttention(recurrence) => Some(crate::state::scratch_size(recurrence)),
+    let linear_attention = |op: &Op| match op {
+        Op::LinearAttention(attention) => Some(crate::state::scratch_size(attention)),
         _ => None,
     };
-    let sizes = graph.nodes.iter().filter_map(|node| recurrence(&node.op));
+    let sizes = graph.nodes.iter().filter_map(|node| linear_attention(&node.op));
     sizes.max().unwrap_or(0).max(scratch_size(plan))
 }
 

@@ -95,7 +95,7 @@ impl CpuPass<'_> {
         let rest = self.plan.steps.iter().enumerate().skip(first);
         for (step, what) in rest {
             match what {
-                PlanStep::Products { rows, parts, after, .. } => {
+                PlanStep::Linear { rows, parts, after, .. } => {
                     let begins = self.first_weights(worker, self.row_count(*rows), parts, *after);
                     let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
                     return (
@@ -104,7 +104,7 @@ impl CpuPass<'_> {
                     );
                 }
                 // The selected experts are not known yet.
-                PlanStep::ExpertProducts { .. } => return (step, [PrefetchRange::NONE; 2]),
+                PlanStep::ExpertLinear { .. } => return (step, [PrefetchRange::NONE; 2]),
                 _ => {}
             }
         }

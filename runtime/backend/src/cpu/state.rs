@@ -6,7 +6,7 @@ use super::super::state::{self, COLUMNS, LinearAttentionHead};
 use super::CpuPass;
 use super::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
-use siskin_graph::{Attention, LinformerProjection, Recurrence};
+use siskin_graph::{Attention, LinearAttention, LinformerProjection};
 
 impl CpuPass<'_> {
     /// Returns the rows of a sequence, in order.
@@ -45,25 +45,25 @@ impl CpuPass<'_> {
     pub(super) fn recur(
         &self,
         worker: &PrefetchingWorker<'_>,
-        recurrence: &Recurrence,
+        attention: &LinearAttention,
         inputs: &[BufferView],
         to: BufferView,
     ) -> bool {
-        let (heads, size) = (recurrence.heads, recurrence.value_size);
+        let (heads, size) = (attention.heads, attention.value_size);
         self.share(worker, self.batch.sequences.len() * heads, |piece| {
             let (sequence, head) = (self.batch.sequences[piece / heads], piece % heads);
-            let Some(state) = self.cache.state(recurrence.state, sequence) else { return };
+            let Some(state) = self.cache.state(attention.state, sequence) else { return };
             let result = BufferView { offset: to.offset + head * size, columns: size, ..to };
             // SAFETY: only this chunk accesses this head's part of the state, its columns of the results and the
             // worker's scratch; inputs were written in an earlier step.
             unsafe {
-                let numbers = state.begin(head * recurrence.head_words(), recurrence.head_words());
+                let numbers = state.begin(head * attention.head_words(), attention.head_words());
                 let scratch = self.arena.row_mut(self.workspace.scratch(), worker.index);
                 let input = |number: usize, row: usize| self.arena.row(inputs[number], row);
                 let out = |row: usize, finish: &mut dyn FnMut(&mut [f32])| {
                     finish(self.arena.row_mut(result, row));
                 };
-                let mut head = LinearAttentionHead::new(recurrence, head, self.kernels.recurrence(), scratch);
+                let mut head = LinearAttentionHead::new(attention, head, self.kernels.recurrence(), scratch);
                 head.run(self.rows_of(sequence), input, out, numbers);
             }
         })

@@ -7,6 +7,7 @@ use siskin_kernels::quant::BlockType;
 
 use super::{Adapter, AdapterPart, takes};
 use crate::arch::Graphs;
+use crate::op::{Add, Affine, Linear};
 use crate::{Graph, Node, Op, ValueShape, Weight, WeightId, WeightRole};
 use siskin_format::file::{self, Bytes, File, Tensor};
 use siskin_format::{Error, ErrorKind, Result};
@@ -156,7 +157,7 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
     });
     for mut node in std::mem::take(&mut graph.nodes) {
         let bias = match &node.op {
-            Op::Linear { parts } if takes(&node.op, weight) => parts[0].1,
+            Op::Linear(Linear { parts }) if takes(&node.op, weight) => parts[0].1,
             _ => {
                 graph.nodes.push(node);
                 continue;
@@ -173,17 +174,17 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
         node.output = plain;
         if lengths.is_some() {
             // The bias is added after scaling.
-            node.op = Op::Linear { parts: vec![(weight, None)] };
+            node.op = Linear { parts: vec![(weight, None)] }.into();
         }
-        let linear = |weight: WeightId| Op::Linear { parts: vec![(weight, None)] };
+        let linear = |weight: WeightId| Linear { parts: vec![(weight, None)] }.into();
         graph.nodes.extend([
             node,
             Node { op: linear(first), inputs: vec![input], output: small },
             Node { op: linear(second), inputs: vec![small], output: wide },
-            Node { op: Op::Add, inputs: vec![plain, wide], output: sum },
+            Node { op: Add.into(), inputs: vec![plain, wide], output: sum },
         ]);
         if let Some((weight, zeros)) = lengths {
-            let op = Op::Affine { weight, bias: bias.unwrap_or(zeros) };
+            let op = Affine { weight, bias: bias.unwrap_or(zeros) }.into();
             graph.nodes.push(Node { op, inputs: vec![sum], output });
         }
     }

@@ -15,7 +15,7 @@ pub use apply::{AdapterTensors, BoundWeight};
 use std::io::{Seek, Write};
 use std::path::Path;
 
-use crate::Op;
+use crate::op::{Linear, Op};
 use siskin_format::file::{File, SectionKind};
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -166,5 +166,5 @@ impl Adapter {
 
 /// Returns whether a weight can have an adapter in this operation.
 fn takes(op: &Op, weight: usize) -> bool {
-    matches!(op, Op::Linear { parts } if parts.len() == 1 && parts[0].0 == weight)
+    matches!(op, Op::Linear(Linear { parts }) if parts.len() == 1 && parts[0].0 == weight)
 }

@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::encoder_decoder::{self, block};
 use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, t5};
-use crate::{ActivationFunction, Attention, Builder, Graph, NormKind, OutputHead, Rope, ValueId};
+use crate::{ActivationFunction, Attention, Builder, Graph, NormKind, OutputHead, RopeTable, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -157,9 +157,9 @@ fn embeddings(config: &ConfigReader, h: &ModelConfig, b: &mut Builder<'_>, side:
 }
 
 /// Returns frequencies that fall geometrically from 1 to 1/10000 over `steps` steps.
-fn sines(width: usize, steps: usize) -> Rope {
+fn sines(width: usize, steps: usize) -> RopeTable {
     let frequency = |i: usize| libm::pow(10_000.0, -(i as f64) / steps.max(1) as f64) as f32;
-    Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0, scaling: None }
+    RopeTable { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0, scaling: None }
 }
 
 /// Builds the encoder layers on the embeddings `x`, and stores the cross-attention keys and values.

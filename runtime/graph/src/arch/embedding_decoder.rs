@@ -93,7 +93,7 @@ fn scored(graph: &Graph) -> Result<usize> {
         let node = graph.nodes.iter().rev().find(|node| node.output == value);
         match node.map(|node| (&node.op, node.inputs.as_slice())) {
             Some((Op::Softcap(_) | Op::Scale(_), &[input])) => value = input,
-            Some((Op::Linear { .. }, &[input])) => return Ok(input),
+            Some((Op::Linear(_), &[input])) => return Ok(input),
             _ => return Err(Error::unsupported("graph", "the logits must be the output of a linear layer")),
         }
     }

@@ -77,7 +77,7 @@ fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) ->
 
 /// The gating of an expert's MLP.
 #[derive(Clone, Copy)]
-pub(super) enum Gate {
+pub(super) enum ExpertGate {
     /// Ungated: `activation(up)`.
     Absent(ActivationFunction),
     /// `activation(gate) · up`.
@@ -92,7 +92,7 @@ pub(super) fn feed_forward(
     config: &ConfigReader,
     h: &ModelConfig,
     layer: usize,
-    gating: Gate,
+    gating: ExpertGate,
     routing: Routing,
     x: ValueId,
 ) -> Result<ValueId> {
@@ -101,7 +101,7 @@ pub(super) fn feed_forward(
     let name = |part: &str| block(layer, part);
     let chosen = mixture(b, &name, gating, routing, (width, h.width), x)?;
     Ok(match (gating, b.has(&block(layer, "ffn_down_shexp.weight"))) {
-        (Gate::Plain(activation), true) => {
+        (ExpertGate::Plain(activation), true) => {
             let shared = shared_expert(b, config, h, layer, activation, x)?;
             b.add(chosen, shared)
         }
@@ -113,7 +113,7 @@ pub(super) fn feed_forward(
 pub(super) fn mixture(
     b: &mut Builder<'_>,
     name: &dyn Fn(&str) -> String,
-    gating: Gate,
+    gating: ExpertGate,
     routing: Routing,
     widths: (usize, usize),
     x: ValueId,
@@ -125,16 +125,16 @@ pub(super) fn mixture(
     let routed = b.route(scores, routing);
     let slots = b.dispatch(x, routed, routing);
     let inner = match gating {
-        Gate::Absent(activation) => {
+        ExpertGate::Absent(activation) => {
             let up = b.expert_linear(slots, routed, routing, &up, widths.0);
             b.activate(activation, up)
         }
-        Gate::Plain(activation) => {
+        ExpertGate::Plain(activation) => {
             let gate = b.expert_linear(slots, routed, routing, &gate, widths.0);
             let up = b.expert_linear(slots, routed, routing, &up, widths.0);
             b.gate(activation, gate, up)
         }
-        Gate::Limited(limits) => {
+        ExpertGate::Limited(limits) => {
             let gate = b.expert_linear(slots, routed, routing, &gate, widths.0);
             let up = b.expert_linear(slots, routed, routing, &up, widths.0);
             b.clamped_gate(limits, gate, up)

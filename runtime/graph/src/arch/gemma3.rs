@@ -7,7 +7,7 @@ use super::descriptor::{
 };
 use super::gemma2::{self, Gemma};
 use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, Topology, rope_scaling};
-use crate::{Attention, Rope};
+use crate::{Attention, RopeTable};
 use siskin_format::Result;
 
 /// The RoPE bases of layers with full attention, and of those with a sliding window.
@@ -107,7 +107,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 /// Local layers have their own RoPE base and no scaling; configurations without `rope_parameters` have a separate key
 /// for it.
-fn local_rope(config: &ConfigReader, hyper: &ModelConfig) -> Result<Rope> {
+fn local_rope(config: &ConfigReader, hyper: &ModelConfig) -> Result<RopeTable> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope_scaling::read_kind(config, hyper, "sliding_attention", LOCAL_THETA);
     }

@@ -1,10 +1,8 @@
 //! Attention variants that a configuration may request for any family.
 
 use super::ConfigReader;
-use crate::{
-    ActivationFunction, Attention, AttentionMask, Graph, Node, Op, Recurrence, RecurrenceRule, ValueId,
-    ValueShape,
-};
+use crate::op::Activate;
+use crate::{ActivationFunction, Attention, AttentionMask, Graph, LinearAttention, Op, StateUpdate, ValueId};
 use siskin_format::{Error, Result};
 
 /// The key of the feature map of linear attention.
@@ -29,22 +27,22 @@ fn linear(mut graph: Graph) -> Result<Graph> {
         if let Op::Attention(attention) = &node.op
             && attention.attention_mask != AttentionMask::CrossAttention
         {
-            let recurrence = recurrence(attention, state)?;
+            let attention = linear_attention(attention, state)?;
             state += 1;
             for input in node.inputs.iter_mut().take(2) {
                 *input = mapped(&mut graph, *input);
             }
-            node.op = Op::LinearAttention(recurrence);
+            node.op = attention.into();
         }
         graph.nodes.push(node);
     }
     Ok(graph)
 }
 
-fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
+fn linear_attention(attention: &Attention, state: usize) -> Result<LinearAttention> {
     let rule = match attention.attention_mask {
-        AttentionMask::Causal(None) => Some(RecurrenceRule::Sum),
-        AttentionMask::Full => Some(RecurrenceRule::WholeSum),
+        AttentionMask::Causal(None) => Some(StateUpdate::Additive),
+        AttentionMask::Full => Some(StateUpdate::BidirectionalAdditive),
         _ => None,
     };
     let plain = attention.alibi.is_empty() && attention.bias.is_none() && attention.sinks.is_none();
@@ -55,7 +53,7 @@ fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
         );
         return Err(Error::unsupported(format!("config.{FEATURE_MAP}"), message));
     };
-    Ok(Recurrence {
+    Ok(LinearAttention {
         state,
         heads: attention.heads,
         query_heads: attention.heads,
@@ -69,9 +67,5 @@ fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
 
 /// Applies the feature map to a value.
 fn mapped(graph: &mut Graph, input: ValueId) -> ValueId {
-    let ValueShape { rows, columns } = graph.values[input];
-    graph.values.push(ValueShape { rows, columns });
-    let output = graph.values.len() - 1;
-    graph.nodes.push(Node { op: Op::Activate(ActivationFunction::EluPlusOne), inputs: vec![input], output });
-    output
+    graph.push(Activate { function: ActivationFunction::EluPlusOne }, &[input])
 }

@@ -226,7 +226,7 @@ fn is_convolution(model: &ExportedModel<'_>, layer: usize) -> bool {
 /// Returns the kernel size of the convolutions.
 fn taps(model: &ExportedModel<'_>) -> Option<usize> {
     model.main_graph()?.nodes.iter().find_map(|node| match node.op {
-        Op::CausalConv1d { taps, .. } => Some(taps),
+        Op::CausalConv1d(convolution) => Some(convolution.taps),
         _ => None,
     })
 }

@@ -10,7 +10,7 @@ use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, model_config,
     rope_scaling, tensor_map,
 };
-use crate::{ActivationFunction, Attention, Builder, GateLimits, Graph, NormKind, Rope, ValueId};
+use crate::{ActivationFunction, Attention, Builder, GateLimits, Graph, NormKind, RopeTable, ValueId};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -71,7 +71,7 @@ pub(super) struct LlamaVariant {
     /// Whether the weights of selected experts are normalized to a sum of 1, unless configured.
     pub normalizes: bool,
     /// The RoPE table; `None`: read from the configuration.
-    pub rope: Option<Rope>,
+    pub rope: Option<RopeTable>,
     /// Clamping of expert gates.
     pub limits: Option<GateLimits>,
     /// Clamps queries, keys and values to ± this.
@@ -114,7 +114,9 @@ impl LlamaVariant {
             let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
             let fed = match experts::routing(config, &b, layer, self.normalizes)? {
                 Some(routing) => {
-                    let gate = self.limits.map_or(experts::Gate::Plain(activation), experts::Gate::Limited);
+                    let gate = self
+                        .limits
+                        .map_or(experts::ExpertGate::Plain(activation), experts::ExpertGate::Limited);
                     experts::feed_forward(&mut b, config, h, layer, gate, routing, normed)?
                 }
                 None => feed_forward(&mut b, h, layer, activation, normed),

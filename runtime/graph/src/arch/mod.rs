@@ -228,6 +228,7 @@ impl Family {
             }
             Topology::Both { encoder, decoder } => (Some(write(encoder)?), Some(write(decoder)?)),
         };
+        encoder.iter().chain(&decoder).try_for_each(Graph::check)?;
         Ok((hyper, Graphs { encoder, decoder }))
     }
 }

@@ -12,7 +12,7 @@ use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, llama, model_config,
     rope_scaling,
 };
-use crate::{ActivationFunction, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
+use crate::{ActivationFunction, AttentionMask, Builder, Graph, NormKind, RopeTable, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -140,7 +140,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, ropes: [usize; 2],
 }
 
 /// The RoPE table of local layers. GGUF stores only its base.
-fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
+fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<RopeTable> {
     match config.number(&["rope.freq_base_swa"])? {
         Some(theta) => rope_scaling::unscaled(config, h, theta),
         None => rope_of(config, h, "sliding_attention", "local_rope_theta", LOCAL_THETA),
@@ -148,7 +148,7 @@ fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
 }
 
 /// The RoPE table of a kind of layers, under the current key or the older one.
-fn rope_of(config: &ConfigReader, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
+fn rope_of(config: &ConfigReader, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<RopeTable> {
     let theta = config.number(&[key])?.unwrap_or(default);
     rope_scaling::read_kind(config, h, kind, theta)
 }

@@ -11,7 +11,7 @@ use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_scaling,
 };
-use crate::{ActivationFunction, Builder, NormKind, Rope, ValueId};
+use crate::{ActivationFunction, Builder, NormKind, RopeTable, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -109,7 +109,7 @@ fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
 }
 
 /// The RoPE table of layers with a sliding window.
-fn local_rope(config: &ConfigReader, h: &ModelConfig, theta: f64) -> Result<Rope> {
+fn local_rope(config: &ConfigReader, h: &ModelConfig, theta: f64) -> Result<RopeTable> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope_scaling::read_kind(config, h, "sliding_attention", theta);
     }

@@ -12,7 +12,7 @@ use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform,
     Topology, experts, model_config, rope_scaling, tensor_map,
 };
-use crate::{ActivationFunction, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
+use crate::{ActivationFunction, Builder, Graph, LinearAttention, NormKind, StateUpdate, ValueId};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -165,7 +165,7 @@ pub(super) fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) 
         let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
         let fed = match experts::routing(config, &b, layer, true)? {
             Some(routing) => {
-                let gate = experts::Gate::Plain(activation);
+                let gate = experts::ExpertGate::Plain(activation);
                 experts::feed_forward(&mut b, config, h, layer, gate, routing, normed)?
             }
             None => feed_forward(&mut b, h, layer, activation, normed),
@@ -210,7 +210,7 @@ fn through_state(
     let k = b.l2_normalize(k, key_size, 1e-6, 1.0);
     let rate = b.activate(ActivationFunction::Sigmoid, rate);
     let decay = b.decay_gate(decay, &block(layer, "ssm_a.weight"), &block(layer, "ssm_dt.bias"));
-    let recurrence = Recurrence {
+    let attention = LinearAttention {
         state: b.next_state(),
         heads: value_heads,
         query_heads: key_heads,
@@ -218,9 +218,9 @@ fn through_state(
         value_heads,
         key_size,
         value_size,
-        rule: RecurrenceRule::Delta,
+        rule: StateUpdate::GatedDelta,
     };
-    let read = b.linear_attention(&[q, k, v, decay, rate], recurrence);
+    let read = b.linear_attention(&[q, k, v, decay, rate], attention);
     let normed = b.norm_of(NormKind::Rms, read, &block(layer, "ssm_norm"), value_size, h.epsilon);
     let gated = b.gate(ActivationFunction::Silu, gate, normed);
     b.linear(gated, &block(layer, "ssm_out"), h.width)

@@ -3,7 +3,7 @@
 
 use super::rope_config::{RopeConfig, object_of};
 use super::{ConfigReader, ModelConfig};
-use crate::{Rope, RopeScaling, RopeScalingMethod};
+use crate::{RopeScaling, RopeScalingMethod, RopeTable};
 use siskin_format::{Error, Result};
 
 /// Refuses RoPE parameters that are not an object, whose keys would be silently ignored.
@@ -53,7 +53,7 @@ fn theta(config: &ConfigReader, object: &str, default: f64) -> Result<f64> {
 }
 
 /// Reads the RoPE table that most families use on all layers.
-pub(super) fn read(config: &ConfigReader, hyper: &ModelConfig) -> Result<Rope> {
+pub(super) fn read(config: &ConfigReader, hyper: &ModelConfig) -> Result<RopeTable> {
     read_kind(config, hyper, "full_attention", 10_000.0)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn read_kind(
     hyper: &ModelConfig,
     kind: &str,
     default_theta: f64,
-) -> Result<Rope> {
+) -> Result<RopeTable> {
     read_with(config, hyper, kind, default_theta, true)
 }
 
@@ -74,7 +74,7 @@ pub(super) fn read_with(
     kind: &str,
     default_theta: f64,
     whole: bool,
-) -> Result<Rope> {
+) -> Result<RopeTable> {
     check_objects(config)?;
     let object = object_of(config, kind);
     let parameters = RopeConfig { config, object };
@@ -86,10 +86,10 @@ pub(super) fn read_with(
     // In GGUF only LongRoPE models have two lists of factors, and the scaling type may be missing.
     let unnamed = if config.get("rope.long_factor").is_some() { "longrope" } else { "default" };
     let mut rope = match name.unwrap_or(unnamed) {
-        "default" | "none" => Rope { frequencies: narrow(&plain), magnitude: 1.0, scaling: None },
+        "default" | "none" => RopeTable { frequencies: narrow(&plain), magnitude: 1.0, scaling: None },
         "linear" => {
             let factor = parameters.required("factor", "rope.scaling.factor")?;
-            Rope {
+            RopeTable {
                 frequencies: plain.iter().map(|f| (f / factor) as f32).collect(),
                 magnitude: 1.0,
                 scaling: None,
@@ -120,7 +120,7 @@ fn narrow(frequencies: &[f64]) -> Vec<f32> {
 }
 
 /// GGUF stores llama3 scaling as one divisor per frequency, which the importer puts under `rope.factors`.
-fn divide_by_factors(config: &ConfigReader, rope: &mut Rope) -> Result<()> {
+fn divide_by_factors(config: &ConfigReader, rope: &mut RopeTable) -> Result<()> {
     let Some(factors) = config.numbers(&["rope.factors"])? else { return Ok(()) };
     if factors.len() != rope.frequencies.len() || factors.iter().any(|&factor| factor <= 0.0) {
         return Err(Error::corrupt(
@@ -135,7 +135,7 @@ fn divide_by_factors(config: &ConfigReader, rope: &mut Rope) -> Result<()> {
 }
 
 /// Dynamic NTK: the base grows once the sequence is longer than the context that the model was trained for.
-fn dynamic(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64], base: f64) -> Result<Rope> {
+fn dynamic(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64], base: f64) -> Result<RopeTable> {
     let factor = parameters.required("factor", "rope.scaling.factor")?;
     let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
     let length = parameters.config.count(&keys)?.unwrap_or(hyper.context);
@@ -147,10 +147,10 @@ fn dynamic(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64], base
         return Err(Error::unsupported(format!("config.{}", parameters.object), message));
     }
     let scaling = Some(RopeScaling { length, method: RopeScalingMethod::DynamicNtk { base, factor } });
-    Ok(Rope { frequencies: narrow(plain), magnitude: 1.0, scaling })
+    Ok(RopeTable { frequencies: narrow(plain), magnitude: 1.0, scaling })
 }
 
-fn llama3(parameters: &RopeConfig<'_>, plain: &[f64]) -> Result<Rope> {
+fn llama3(parameters: &RopeConfig<'_>, plain: &[f64]) -> Result<RopeTable> {
     let factor = parameters.required("factor", "rope.scaling.factor")?;
     let low = parameters.required("low_freq_factor", "rope.scaling.low_freq_factor")?;
     let high = parameters.required("high_freq_factor", "rope.scaling.high_freq_factor")?;
@@ -167,7 +167,7 @@ fn llama3(parameters: &RopeConfig<'_>, plain: &[f64]) -> Result<Rope> {
             ((1.0 - smooth) * frequency / factor + smooth * frequency) as f32
         }
     });
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: 1.0, scaling: None })
+    Ok(RopeTable { frequencies: frequencies.collect(), magnitude: 1.0, scaling: None })
 }
 
 fn yarn(
@@ -175,7 +175,7 @@ fn yarn(
     hyper: &ModelConfig,
     plain: &[f64],
     (theta, whole): (f64, bool),
-) -> Result<Rope> {
+) -> Result<RopeTable> {
     let original = parameters
         .number("original_max_position_embeddings", "rope.scaling.original_context_length")?
         .unwrap_or(hyper.context as f64);
@@ -211,10 +211,10 @@ fn yarn(
             }
             (None, None) => usual(1.0),
         };
-    Ok(Rope { frequencies: frequencies.collect(), magnitude: magnitude as f32, scaling: None })
+    Ok(RopeTable { frequencies: frequencies.collect(), magnitude: magnitude as f32, scaling: None })
 }
 
-fn longrope(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result<Rope> {
+fn longrope(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result<RopeTable> {
     let config = parameters.config;
     let original = config
         .number(&[
@@ -247,12 +247,12 @@ fn longrope(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64]) -> 
     let magnitude = parameters.number("attention_factor", "rope.scaling.attn_factor")?.unwrap_or_else(|| {
         if factor <= 1.0 { 1.0 } else { libm::sqrt(1.0 + libm::log(factor) / libm::log(original)) }
     });
-    Ok(Rope { frequencies, magnitude: magnitude as f32, scaling })
+    Ok(RopeTable { frequencies, magnitude: magnitude as f32, scaling })
 }
 
 /// Returns the unscaled frequencies of a given base.
-pub(super) fn unscaled(config: &ConfigReader, hyper: &ModelConfig, theta: f64) -> Result<Rope> {
-    Ok(Rope {
+pub(super) fn unscaled(config: &ConfigReader, hyper: &ModelConfig, theta: f64) -> Result<RopeTable> {
+    Ok(RopeTable {
         frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)),
         magnitude: 1.0,
         scaling: None,
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn rope_of(parameters: Value) -> Rope {
+    fn rope_of(parameters: Value) -> RopeTable {
         let config = json!({
             "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16, "num_hidden_layers": 1, "vocab_size": 8,
             "max_position_embeddings": 256, "rope_parameters": parameters,

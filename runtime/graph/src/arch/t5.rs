@@ -9,7 +9,7 @@ use super::descriptor::{
     sequence_to_sequence_sizes,
 };
 use super::encoder_decoder::{self, block};
-use super::experts::{self, Gate};
+use super::experts::{self, ExpertGate};
 use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology};
 use crate::{
     ActivationFunction, Attention, Builder, Graph, Op, OutputHead, RelativePositionBias, Routing, ValueId,
@@ -311,7 +311,7 @@ fn switch(
     let capacity = Some(config.count(&["expert_capacity"])?.unwrap_or(64));
     let routing = Routing { experts, top_k: 1, normalize: false, capacity };
     let name = |part: &str| block(side, layer, part);
-    experts::mixture(b, &name, Gate::Absent(activation), routing, (h.feed_forward, h.width), x)
+    experts::mixture(b, &name, ExpertGate::Absent(activation), routing, (h.feed_forward, h.width), x)
 }
 
 fn activation(config: &ConfigReader, gated: bool) -> Result<ActivationFunction> {

@@ -1,6 +1,7 @@
 //! Extracts a part of a graph, to resume a computation at an intermediate value.
 
-use crate::{Graph, Node, Op, RowKind, ValueId, ValueShape};
+use crate::op::{ExternalInput, SelectOutputs};
+use crate::{Graph, Node, RowKind, ValueId};
 
 /// Returns the part that computes value `to` from value `from`, which the caller passes in. If `to` has batch rows, all
 /// of them are outputs; if it has output rows, they stay as they are. Without `from` the part starts at the inputs of
@@ -16,13 +17,12 @@ pub fn part(graph: &Graph, from: Option<ValueId>, to: ValueId) -> Graph {
         }
     }
     if let Some(from) = from {
-        part.nodes.push(Node { op: Op::ExternalInput, inputs: Vec::new(), output: from });
+        let op = ExternalInput { columns: graph.values[from].columns }.into();
+        part.nodes.push(Node { op, inputs: Vec::new(), output: from });
     }
     part.nodes.reverse();
     if part.values[to].rows == RowKind::Tokens {
-        part.output = part.values.len();
-        part.values.push(ValueShape { rows: RowKind::Outputs, ..part.values[to] });
-        part.nodes.push(Node { op: Op::SelectOutputs, inputs: vec![to], output: part.output });
+        part.output = part.push(SelectOutputs, &[to]);
     }
     part
 }
@@ -30,7 +30,7 @@ pub fn part(graph: &Graph, from: Option<ValueId>, to: ValueId) -> Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Builder;
+    use crate::{Builder, Op, ValueShape};
 
     #[test]
     fn parts_stop_where_the_next_begins() {
@@ -42,10 +42,13 @@ mod tests {
         let graph = b.finish(last);
         let begin = part(&graph, None, second);
         assert_eq!(begin.nodes[..2], graph.nodes[..2]);
-        assert_eq!((begin.nodes.len(), begin.nodes[2].op == Op::SelectOutputs), (3, true));
+        assert_eq!((begin.nodes.len(), matches!(begin.nodes[2].op, Op::SelectOutputs(_))), (3, true));
         assert_eq!(begin.values[begin.output], ValueShape { rows: RowKind::Outputs, columns: 8 });
         let rest = part(&graph, Some(second), last);
-        assert_eq!(rest.nodes[0], Node { op: Op::ExternalInput, inputs: vec![], output: second });
+        assert_eq!(
+            rest.nodes[0],
+            Node { op: ExternalInput { columns: 8 }.into(), inputs: vec![], output: second }
+        );
         assert_eq!(rest.nodes[1..], graph.nodes[2..]);
         assert_eq!(rest.output, last);
     }

@@ -1,6 +1,7 @@
 //! Merges linear layers with the same input into one: queries, keys and values; gate and up.
 
-use crate::{Graph, Node, Op, ValueId, ValueShape};
+use crate::op::{Linear, SliceColumns};
+use crate::{Graph, Node, Op, ValueId};
 
 /// Merges every linear node into the first one with the same input, and slices its columns from there.
 pub(super) fn run(graph: &Graph) -> Graph {
@@ -12,7 +13,7 @@ pub(super) fn run(graph: &Graph) -> Graph {
             continue;
         }
         let group = match node.op {
-            Op::Linear { .. } if !remembered[node.output] => {
+            Op::Linear(_) if !remembered[node.output] => {
                 let mut group = products_of(graph, node.inputs[0]);
                 group.retain(|product| !remembered[product.output]);
                 group
@@ -24,22 +25,17 @@ pub(super) fn run(graph: &Graph) -> Graph {
             continue;
         }
         let parts = group.iter().flat_map(|product| match &product.op {
-            Op::Linear { parts } => parts.clone(),
+            Op::Linear(Linear { parts }) => parts.clone(),
             _ => Vec::new(),
         });
         let parts = parts.collect();
-        let columns = group.iter().map(|product| graph.values[product.output].columns).sum();
-        joined.values.push(ValueShape { rows: graph.values[node.output].rows, columns });
-        let whole = joined.values.len() - 1;
-        joined.nodes.push(Node { op: Op::Linear { parts }, inputs: node.inputs.clone(), output: whole });
+        let whole = joined.push(Linear { parts }, &node.inputs);
         let mut start = 0;
         for product in group {
-            joined.nodes.push(Node {
-                op: Op::SliceColumns { start },
-                inputs: vec![whole],
-                output: product.output,
-            });
-            start += graph.values[product.output].columns;
+            let columns = graph.values[product.output].columns;
+            let op = SliceColumns { start, columns }.into();
+            joined.nodes.push(Node { op, inputs: vec![whole], output: product.output });
+            start += columns;
             done.push(product.output);
         }
     }
@@ -56,11 +52,7 @@ fn remembered(graph: &Graph) -> Vec<bool> {
 }
 
 fn products_of(graph: &Graph, input: ValueId) -> Vec<&Node> {
-    graph
-        .nodes
-        .iter()
-        .filter(|node| matches!(node.op, Op::Linear { .. }) && node.inputs[0] == input)
-        .collect()
+    graph.nodes.iter().filter(|node| matches!(node.op, Op::Linear(_)) && node.inputs[0] == input).collect()
 }
 
 #[cfg(test)]
@@ -78,15 +70,14 @@ mod tests {
         let last = b.add(k, v);
         let graph = b.finish(last);
         let joined = super::run(&graph);
-        let products: Vec<_> =
-            joined.nodes.iter().filter(|node| matches!(node.op, Op::Linear { .. })).collect();
+        let products: Vec<_> = joined.nodes.iter().filter(|node| matches!(node.op, Op::Linear(_))).collect();
         assert_eq!(products.len(), 1);
         assert_eq!(joined.values[products[0].output].columns, 16);
         let starts: Vec<_> = joined
             .nodes
             .iter()
             .filter_map(|node| match node.op {
-                Op::SliceColumns { start } => Some((node.output, start)),
+                Op::SliceColumns(slice) => Some((node.output, slice.start)),
                 _ => None,
             })
             .collect();

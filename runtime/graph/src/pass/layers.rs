@@ -97,7 +97,7 @@ fn alone(graph: &Graph) -> Vec<Option<ValueId>> {
 
 /// Returns the graph without some layers: the input of each becomes its output.
 pub fn without(graph: &Graph, skipped: LayerSet) -> Result<Graph> {
-    let body = super::prune::run(graph);
+    let body = super::prune(graph);
     let layers = layers(&body);
     let mut instead: Vec<ValueId> = (0..graph.values.len()).collect();
     let mut dropped = vec![false; graph.values.len()];

@@ -8,6 +8,8 @@ mod fuse_linear;
 pub mod layers;
 mod prune;
 
+pub use prune::prune;
+
 use super::Graph;
 
 /// A graph pass.
@@ -15,7 +17,7 @@ pub type Pass = fn(&Graph) -> Graph;
 
 /// Every pass, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] =
-    &[("eliminate dead code", prune::run), ("fuse linear layers with one input", fuse_linear::run)];
+    &[("eliminate dead code", prune), ("fuse linear layers with one input", fuse_linear::run)];
 
 /// Applies all passes.
 pub fn all(graph: &Graph) -> Graph {

@@ -3,7 +3,7 @@
 use crate::{Graph, Op};
 
 /// Keeps the nodes that the output depends on, and those that store cross-attention keys and values.
-pub(super) fn run(graph: &Graph) -> Graph {
+pub fn prune(graph: &Graph) -> Graph {
     let mut needed = vec![false; graph.values.len()];
     needed[graph.output] = true;
     let mut kept = Vec::new();
@@ -28,8 +28,8 @@ mod tests {
         let hidden = b.linear(x, "body", 8);
         let scores = b.linear(hidden, "head", 3);
         let graph = b.finish_with(OutputHead::Class, hidden, scores);
-        assert_eq!(super::run(&graph).nodes.len(), 3);
-        let body = super::run(&graph.without_head());
+        assert_eq!(super::prune(&graph).nodes.len(), 3);
+        let body = super::prune(&graph.without_head());
         assert_eq!(body.nodes, graph.nodes[..2]);
         assert_eq!(body.output, hidden);
     }

@@ -7,8 +7,8 @@ use siskin_format::Result;
 
 use super::{DeviceLoss, DeviceOutputs, THREADS, add_results};
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::{CommandBuilder, flag, int};
-use crate::loss::{Contrastive, LossPooling, Targets, texts_of};
+use crate::loss::{Contrastive, ContrastiveExamples, LossPooling, Targets, texts_of};
+use siskin_cuda::{CommandBuilder, flag, int};
 
 /// The places of a batch's tables.
 struct Tables {
@@ -32,9 +32,8 @@ impl DeviceLoss for Contrastive {
     }
 
     fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) {
-        let Ok((anchors, widths)) = self.examples(outputs.batch, outputs.targets, outputs.columns) else {
-            return;
-        };
+        let Ok(examples) = self.examples(outputs.batch, outputs.targets, outputs.columns) else { return };
+        let ContrastiveExamples { anchors, widths } = examples;
         let (texts, columns) = (texts_of(outputs.batch), outputs.columns);
         let spans = work.tables.ints("spans of texts", || {
             texts.spans().flat_map(|span| [span.start as i32, span.end as i32]).collect()

@@ -5,8 +5,8 @@ use siskin_format::{Error, Result};
 
 use super::{DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, lists};
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{Distillation, Targets};
+use siskin_cuda::{CommandBuilder, flag, int};
 
 impl DeviceLoss for Distillation {
     fn check(&self, _: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()> {

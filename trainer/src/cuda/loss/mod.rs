@@ -8,9 +8,9 @@ use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 use siskin_format::{Error, Result};
 
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::loss::{self, Contrastive, CrossEntropy, Distillation, Targets};
 use crate::settings::{Settings, read, unknown};
+use siskin_cuda::{CommandBuilder, int};
 
 type Build = fn(&Settings) -> Result<Objective>;
 

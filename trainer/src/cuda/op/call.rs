@@ -1,79 +1,11 @@
-//! The arguments of operations.
+//! The arguments of backward passes.
 
+use siskin_cuda::ops::Destination;
+use siskin_cuda::{CommandBuilder, int};
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
+use siskin_graph::WeightId;
 
-use crate::batch::{BatchSequences, TrainingBatch};
-use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::cuda::fp8::Fp8LinearScaling;
-use crate::cuda::weights::{DeviceWeight, DeviceWeights};
-use crate::program::{Program, ProgramNode, ProgramValue};
-
-/// The arguments of an operation.
-#[derive(Clone, Copy)]
-pub(in crate::cuda) struct OpCall<'a> {
-    pub(in crate::cuda) program: &'a Program,
-    pub(in crate::cuda) node: &'a ProgramNode,
-    pub(in crate::cuda) batch: &'a TrainingBatch,
-    pub(in crate::cuda) weights: &'a DeviceWeights,
-    /// Rows of the output.
-    pub(in crate::cuda) rows: usize,
-    /// Elements from a row of the output to the next: the columns, except where the output of a matmul is padded.
-    pub(in crate::cuda) stride: usize,
-    /// Whether the amax of fp8 tensors is recorded.
-    pub(in crate::cuda) records_amax: bool,
-}
-
-impl<'a> OpCall<'a> {
-    /// Returns the scaling state of an fp8 matmul's tensors; `None` without fp8.
-    pub(in crate::cuda) fn fp8_scaling(&self) -> Option<Fp8LinearScaling> {
-        self.weights.fp8.as_ref()?.of(self.node)
-    }
-
-    pub(in crate::cuda) fn output(&self) -> ProgramValue {
-        self.program.values[self.node.output]
-    }
-
-    pub(in crate::cuda) fn input(&self, index: usize) -> ProgramValue {
-        self.program.values[self.node.inputs[index]]
-    }
-
-    pub(in crate::cuda) fn columns(&self) -> usize {
-        self.output().columns
-    }
-
-    /// Returns the number of elements of the output.
-    pub(in crate::cuda) fn count(&self) -> usize {
-        self.rows * self.columns()
-    }
-
-    /// Returns the sequences that the rows belong to.
-    pub(in crate::cuda) fn sequences(&self) -> &'a BatchSequences {
-        self.output().side.sequences(self.batch)
-    }
-
-    /// Returns a name for tables that all operations on these sequences share.
-    pub(in crate::cuda) fn name(&self, what: &str) -> String {
-        format!("{what} {:?}", self.output().side)
-    }
-
-    pub(in crate::cuda) fn weight(&self, weight: usize) -> DeviceWeight {
-        self.weights.list[weight]
-    }
-}
-
-/// The gradient of an input, and whether it is accumulated into.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::cuda) struct GradientTarget {
-    pub(in crate::cuda) ptr: DevicePtr,
-    pub(in crate::cuda) accumulate: bool,
-}
-
-impl GradientTarget {
-    /// Returns the arguments of a kernel.
-    pub(in crate::cuda) fn arguments(self) -> [KernelArgument; 2] {
-        [KernelArgument::Ptr(self.ptr), flag(self.accumulate)]
-    }
-}
 
 /// The inputs and outputs of a backward pass. Places of unused tensors are 0.
 pub(in crate::cuda) struct OpBackward<'a> {
@@ -82,7 +14,18 @@ pub(in crate::cuda) struct OpBackward<'a> {
     pub(in crate::cuda) saved: DevicePtr,
     pub(in crate::cuda) gradient: DevicePtr,
     /// One for each input; `None` if not needed.
-    pub(in crate::cuda) input_gradients: &'a [Option<GradientTarget>],
+    pub(in crate::cuda) input_gradients: &'a [Option<Destination>],
+    /// The gradients of all weights, as f32, which are accumulated into; 0: not trained.
+    pub(in crate::cuda) weight_gradients: &'a [DevicePtr],
+    /// The scaling of a matmul in fp8.
+    pub(in crate::cuda) fp8: Option<Fp8LinearScaling>,
+}
+
+impl OpBackward<'_> {
+    /// Returns the gradient of a weight; 0: not trained.
+    pub(super) fn weight_gradient(&self, weight: WeightId) -> DevicePtr {
+        self.weight_gradients[weight]
+    }
 }
 
 /// Rows that one block sums: fixed, so that sums are the same on every device.
@@ -90,7 +33,7 @@ const PART: usize = 128;
 
 /// Adds sums over rows to the gradient of a weight. `kernel` takes `arguments`, then the number of rows per part, and
 /// where the sums of each part go.
-pub(in crate::cuda) fn sum_rows(
+pub(super) fn sum_rows(
     work: &mut CommandBuilder<'_>,
     kernel: &str,
     MatrixShape { rows, columns }: MatrixShape,
@@ -107,4 +50,24 @@ pub(in crate::cuda) fn sum_rows(
         let arguments = [KernelArgument::Ptr(sums), int(parts), int(columns), KernelArgument::Ptr(to)];
         work.commands.kernel("reduce_parts", GridSize::linear(columns.div_ceil(32)), 1024, 0, &arguments);
     }
+}
+
+/// Adds the sums of columns of a gradient over rows to the gradient of a bias.
+pub(super) fn sum_gradient_rows(work: &mut CommandBuilder<'_>, gradient: GradientColumns, to: DevicePtr) {
+    let GradientColumns { ptr, shape, stride, start } = gradient;
+    let numbers = [shape.rows, shape.columns, stride, start].map(int);
+    let arguments = [&[KernelArgument::Ptr(ptr)], &numbers[..]].concat();
+    sum_rows(work, "sum_rows", shape, &arguments, to);
+}
+
+/// Columns of a gradient.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GradientColumns {
+    pub(super) ptr: DevicePtr,
+    /// Rows, and the number of columns.
+    pub(super) shape: MatrixShape,
+    /// Elements from a row to the next.
+    pub(super) stride: usize,
+    /// The first column.
+    pub(super) start: usize,
 }

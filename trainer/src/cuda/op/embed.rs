@@ -1,66 +1,28 @@
-//! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
+//! Embedding lookups.
 
-use siskin_device::{DevicePtr, GridSize, KernelArgument};
-use siskin_graph::{Op, WeightId};
+use siskin_cuda::ops::OpCall;
+use siskin_cuda::ops::embed::{EmbeddingLookup, indices};
+use siskin_cuda::{CommandBuilder, int};
+use siskin_device::{GridSize, KernelArgument};
+use siskin_graph::op::{Embed, EmbedPosition, EmbedSegment};
 
-use super::call::{OpBackward, OpCall};
-use crate::cuda::batch_tables::{IndexGroups, group_by_index};
-use crate::cuda::command_builder::{CommandBuilder, int};
+use super::{CudaBackward, OpBackward};
 
-/// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
+/// Blocks of the kernel, which loop over the rows of a table: as many as any device runs at once.
 const MAX_BLOCKS: usize = 2048;
 
-/// What a table is indexed by.
-#[derive(Clone, Copy)]
-pub(super) enum LookupIndex {
-    Token,
-    Segment,
-    /// The position, plus an offset.
-    Position(usize),
-}
-
-/// Returns the name of the index list, and the table row of each row of the batch.
-fn indices(call: &OpCall<'_>, index: LookupIndex) -> (String, Vec<i32>) {
-    let rows = &call.sequences().rows;
-    let (name, list): (String, Vec<usize>) = match index {
-        LookupIndex::Token => ("tokens".to_owned(), rows.iter().map(|row| row.token as usize).collect()),
-        LookupIndex::Segment => {
-            ("segments".to_owned(), rows.iter().map(|row| row.segment as usize).collect())
-        }
-        LookupIndex::Position(offset) => {
-            (format!("positions {offset}"), rows.iter().map(|row| row.position + offset).collect())
-        }
-    };
-    (call.name(&name), list.into_iter().map(|number| number as i32).collect())
-}
-
-pub(super) fn forward(
+fn lookup(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
-    table: WeightId,
-    index: LookupIndex,
-    out: DevicePtr,
-) {
-    let (name, list) = indices(call, index);
-    let list = work.tables.ints(&name, || list);
-    let places = [list, call.weight(table).compute, out].map(KernelArgument::Ptr);
-    let arguments = [&places[..], &[int(call.rows), int(call.columns())]].concat();
-    work.commands.elementwise_2d("embed", call.rows, call.columns(), &arguments);
-}
-
-pub(super) fn backward(
-    work: &mut CommandBuilder<'_>,
-    call: &OpCall<'_>,
-    table: WeightId,
-    index: LookupIndex,
+    lookup: &dyn EmbeddingLookup,
     back: &OpBackward<'_>,
 ) {
-    let (name, list) = indices(call, index);
-    let to = call.weight(table).gradient;
+    let to = back.weight_gradient(lookup.table());
     if to == 0 {
         return;
     }
-    let IndexGroups { distinct, starts, order, count } = group_by_index(&list);
+    let name = call.table_name(&lookup.index_name());
+    let IndexGroups { distinct, starts, order, count } = group_by_index(&indices(call, lookup));
     let lists = [("distinct", distinct), ("starts", starts), ("order", order), ("count", vec![count])];
     let mut places = Vec::new();
     for (what, list) in lists {
@@ -70,33 +32,65 @@ pub(super) fn backward(
     places.push(int(call.columns()));
     let kernel = work.commands.kernel_name("embed_backward");
     let column_blocks = call.columns().div_ceil(32 * work.commands.precision().vector_width());
-    work.commands.kernel(
-        &kernel,
-        GridSize::new(call.rows.min(MAX_BLOCKS), column_blocks, 1),
-        256,
-        0,
-        &places,
-    );
+    let grid = GridSize::new(call.rows.min(MAX_BLOCKS), column_blocks, 1);
+    work.commands.kernel(&kernel, grid, 256, 0, &places);
 }
 
-/// Sinusoidal position embedding: sines, then cosines of a position's angles.
-pub(super) fn sines(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
-    let Op::EmbedSine { rope, offset } = call.node.op else { return };
-    let (table, columns) = (&call.program.ropes[rope], call.columns());
-    let floats = work.tables.floats(&call.name(&format!("sines {rope} {offset}")), || {
-        let mut all = vec![0.0; call.count()];
-        for (row, out) in call.sequences().rows.iter().zip(all.chunks_mut(columns.max(1))) {
-            let position = (row.position + offset) as u32;
-            siskin_kernels::ops::rope::cos_sin(&table.frequencies, table.magnitude, position, out);
-            out.rotate_left(columns / 2);
+macro_rules! lookups {
+    ($($operation:ty),*) => {$(
+        impl CudaBackward for $operation {
+            fn backward(&self, work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+                lookup(work, call, self, back);
+            }
         }
-        all
-    });
-    work.commands.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
+    )*};
 }
 
-/// The features that the caller supplied.
-pub(super) fn features(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
-    let floats = work.tables.floats(&call.name("features"), || call.sequences().features.clone());
-    work.commands.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
+lookups!(Embed, EmbedSegment, EmbedPosition);
+
+/// Rows grouped by their index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct IndexGroups {
+    /// The distinct indices, padded.
+    distinct: Vec<i32>,
+    /// Where the rows of each begin in `order`.
+    starts: Vec<i32>,
+    /// The rows, sorted by index.
+    order: Vec<i32>,
+    /// The number of distinct indices.
+    count: i32,
+}
+
+/// Groups rows by their index, for the gradient of an embedding table.
+fn group_by_index(numbers: &[i32]) -> IndexGroups {
+    let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
+    order.sort_by_key(|&row| numbers[row as usize]);
+    let (mut distinct, mut starts) = (Vec::new(), Vec::new());
+    for (index, &row) in order.iter().enumerate() {
+        let number = numbers[row as usize];
+        if distinct.last() != Some(&number) {
+            distinct.push(number);
+            starts.push(index as i32);
+        }
+    }
+    let count = distinct.len() as i32;
+    // Padded to the maximum number of groups; the padding has no rows.
+    starts.resize(numbers.len() + 1, order.len() as i32);
+    distinct.resize(numbers.len(), 0);
+    IndexGroups { distinct, starts, order, count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_grouped_by_index() {
+        let IndexGroups { distinct, starts, order, count } = group_by_index(&[7, 2, 7, 2, 9]);
+        assert_eq!(distinct, [2, 7, 9, 0, 0]);
+        assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
+        assert_eq!(order, [1, 3, 0, 2, 4]);
+        assert_eq!(count, 3);
+        assert_eq!(group_by_index(&[]).starts, [0]);
+    }
 }

@@ -1,50 +1,29 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin_device::{DevicePtr, KernelArgument};
-use siskin_graph::Op;
+use siskin_cuda::ops::OpCall;
+use siskin_cuda::ops::im2col::{parts, table_name};
+use siskin_cuda::{CommandBuilder, int};
+use siskin_device::KernelArgument;
+use siskin_graph::op::Im2col;
 
-use super::call::{OpBackward, OpCall};
-use crate::cuda::command_builder::{CommandBuilder, int};
-use crate::grad::im2col_row;
+use super::{CudaBackward, OpBackward};
 
-/// Returns the input row of each part of each output row; `None` beyond the ends of a sequence.
-fn places(call: &OpCall<'_>, offsets: &[isize], stride: usize) -> Vec<Option<usize>> {
-    let kinds = (call.input(0).rows, call.output().rows);
-    let of_row =
-        |row| offsets.iter().map(move |&offset| im2col_row(call.sequences(), kinds, row, offset, stride));
-    (0..call.rows).flat_map(of_row).collect()
-}
-
-fn number(place: Option<usize>) -> i32 {
-    place.map_or(-1, |place| place as i32)
-}
-
-pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
-    let Op::Im2col { offsets, stride } = &call.node.op else { return };
-    let name = call.name(&format!("im2col {offsets:?} {stride} of {:?}", call.input(0).rows));
-    let list = work.tables.ints(&name, || places(call, offsets, *stride).into_iter().map(number).collect());
-    let columns = call.input(0).columns;
-    let numbers = [call.rows, columns, offsets.len()].map(int);
-    let arguments = [&[x, list, out].map(KernelArgument::Ptr)[..], &numbers].concat();
-    work.commands.elementwise_2d("im2col", call.rows * offsets.len(), columns, &arguments);
-}
-
-pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
-    let Op::Im2col { offsets, stride } = &call.node.op else { return };
-    let Some(to) = back.input_gradients[0] else { return };
-    let (rows, columns) = (call.input(0).row_count(call.batch), call.input(0).columns);
-    let name = call.name(&format!("im2col gradient {offsets:?} {stride} of {:?}", call.input(0).rows));
-    let list = work.tables.ints(&name, || {
-        // At each offset, an input row is a part of at most one output row.
-        let mut parts = vec![-1; rows * offsets.len()];
-        for (part, place) in places(call, offsets, *stride).into_iter().enumerate() {
-            let Some(place) = place else { continue };
-            parts[place * offsets.len() + part % offsets.len()] = part as i32;
-        }
-        parts
-    });
-    let numbers = [rows, columns, offsets.len()].map(int);
-    let places = [back.gradient, list].map(KernelArgument::Ptr);
-    let arguments = [&places[..], &to.arguments(), &numbers].concat();
-    work.commands.elementwise_2d("col2im", rows, columns, &arguments);
+impl CudaBackward for Im2col {
+    fn backward(&self, work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+        let Some(to) = back.input_gradients[0] else { return };
+        let input = call.input(0);
+        let (rows, offsets) = (call.sequences().row_counts().of(input.rows), self.offsets.len());
+        let list = work.tables.ints(&table_name(call, self, "im2col gradient"), || {
+            // At each offset, an input row is a part of at most one output row.
+            let mut owners = vec![-1; rows * offsets];
+            for (part, place) in parts(call, self).into_iter().enumerate() {
+                let Some(place) = place else { continue };
+                owners[place * offsets + part % offsets] = part as i32;
+            }
+            owners
+        });
+        let places = [back.gradient, list].map(KernelArgument::Ptr);
+        let arguments = [&places[..], &to.arguments(), &[rows, input.columns, offsets].map(int)].concat();
+        work.commands.elementwise_2d("col2im", rows, input.columns, &arguments);
+    }
 }

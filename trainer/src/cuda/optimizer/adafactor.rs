@@ -6,9 +6,9 @@ use siskin_format::Result;
 
 use super::layout::{OptimizedWeight, THREADS, TensorParts};
 use super::{AllTensors, DeviceUpdateRule};
-use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::AdafactorOptions;
 use crate::settings::{Settings, read};
+use siskin_cuda::CommandBuilder;
 
 /// Rows of a matrix that a block processes.
 const ROWS: usize = 64;

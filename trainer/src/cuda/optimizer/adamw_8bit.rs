@@ -4,9 +4,9 @@ use siskin_device::KernelArgument;
 use siskin_format::Result;
 
 use super::{AllTensors, DeviceUpdateRule};
-use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::{AdamSettings, AdamW8bitOptions, dynamic_codebook};
 use crate::settings::{Settings, read};
+use siskin_cuda::CommandBuilder;
 
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
     Ok(Box::new(DeviceAdamW8bit { moments: read::<AdamW8bitOptions>("adamw_8bit", settings)?.moments()? }))

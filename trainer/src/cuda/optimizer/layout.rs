@@ -1,11 +1,12 @@
 //! The layout of tensors in the kernels of optimizers.
 
+use siskin_cuda::ops::DeviceWeight;
 use siskin_device::{Device, DevicePtr, GridSize, KernelArgument};
 use siskin_format::Result;
 
-use crate::cuda::command_builder::CommandBuilder;
-use crate::cuda::weights::{DeviceWeight, read_floats};
+use crate::cuda::weights::read_floats;
 use crate::state::{TableData, Tables, fill};
+use siskin_cuda::CommandBuilder;
 
 /// Elements that a block processes, and its threads: as in `runtime/cuda/kernels/optimizer.cuh`.
 const PART: usize = 1 << 14;
@@ -17,6 +18,8 @@ const SLOTS: usize = 4;
 #[derive(Clone, Debug)]
 pub(in crate::cuda) struct OptimizedWeight {
     pub(in crate::cuda) weight: DeviceWeight,
+    /// Its gradient, as f32.
+    pub(in crate::cuda) gradient: DevicePtr,
     pub(in crate::cuda) rows: usize,
     pub(in crate::cuda) columns: usize,
     /// The factors on its learning rate and weight decay.
@@ -95,11 +98,11 @@ pub(in crate::cuda) fn put(
 ) -> Result<DevicePtr> {
     let mut bytes: Vec<u8> = Vec::new();
     for held in list {
-        let OptimizedWeight { weight, rows, columns, decay, tables, .. } = held;
+        let OptimizedWeight { weight, gradient, rows, columns, decay, tables, .. } = held;
         let copy = if weight.compute == weight.f32 { 0 } else { weight.compute };
-        let mut words = vec![weight.f32, copy, weight.gradient];
+        let mut words = vec![weight.f32, copy, *gradient];
         words.extend((0..SLOTS).map(|slot| tables.get(slot).map_or(0, |table| table.place)));
-        words.push(weight.count as u64);
+        words.push(weight.count() as u64);
         bytes.extend(words.into_iter().flat_map(u64::to_le_bytes));
         bytes.extend([*rows, *columns].into_iter().flat_map(|size| (size as i32).to_le_bytes()));
         let factors = [(held.rate * rate(held)) as f32, *decay as f32];
@@ -127,7 +130,7 @@ pub(in crate::cuda) struct TensorParts {
 
 /// Returns the number of parts of a tensor.
 pub(super) fn parts_of(held: &OptimizedWeight) -> usize {
-    held.weight.count.div_ceil(PART)
+    held.weight.count().div_ceil(PART)
 }
 
 impl AllTensors<'_> {

@@ -3,9 +3,9 @@
 use siskin_format::Result;
 
 use super::{AllTensors, DeviceUpdateRule};
-use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::LionOptions;
 use crate::settings::{Settings, read};
+use siskin_cuda::CommandBuilder;
 
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
     Ok(Box::new(read::<LionOptions>("lion", settings)?))

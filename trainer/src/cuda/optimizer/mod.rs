@@ -17,13 +17,13 @@ pub(super) use layout::{AllTensors, OptimizedWeight, StateTable, put, read_table
 use siskin_device::{CommandList, Device, DevicePtr, GridSize, KernelArgument, Precision};
 use siskin_format::{Error, Result};
 
-use super::batch_tables::BatchTables;
-use super::weights::DeviceWeights;
-use crate::cuda::command_builder::{CommandBuilder, OpScratch};
+use super::weights::{DeviceWeights, TrainedWeight};
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::Program;
 use crate::settings::{Settings, unknown};
 use crate::state::{TableData, TableView, Tables, bytes_of, words};
+use siskin_cuda::BatchTables;
+use siskin_cuda::{CommandBuilder, OpScratch};
 
 type Build = fn(&Settings) -> Result<Box<dyn DeviceUpdateRule>>;
 
@@ -189,7 +189,7 @@ fn allocate_states(
 ) -> Result<Vec<OptimizedWeight>> {
     let mut list = Vec::new();
     let mut clear = CommandList::new(precision);
-    for (index, weight) in weights.list.iter().enumerate().filter(|(_, weight)| weight.gradient > 0) {
+    for TrainedWeight { index, values, gradient } in weights.trained() {
         let factors = own.factors(index).ok_or_else(|| {
             Error::argument("optimizer", format!("tensor {index} is trained, but has no optimizer state"))
         })?;
@@ -199,9 +199,10 @@ fn allocate_states(
             clear.clear(place, bytes);
             tables.push(StateTable { name, place, bytes, floats: matches!(view, TableView::Numbers(_)) });
         }
-        let of = &program.weights[index];
+        let of = &program.graph.weights[index];
         list.push(OptimizedWeight {
-            weight: *weight,
+            weight: values,
+            gradient,
             rows: of.rows,
             columns: of.columns,
             rate: factors.lr,
@@ -225,9 +226,9 @@ pub(super) fn permanent_commands(
         let (mut tables, mut scratch) = (BatchTables::new(places[0]), OpScratch::new(places[1]));
         work(&mut CommandBuilder { commands: &mut commands, tables: &mut tables, scratch: &mut scratch });
         if places[0] != 0 {
-            device.write(places[0], &tables.bytes)?;
+            device.write(places[0], tables.bytes())?;
             return Ok(commands);
         }
-        places = [device.allocate(tables.bytes.len())?, device.allocate(scratch.peak)?];
+        places = [device.allocate(tables.bytes().len())?, device.allocate(scratch.max_bytes())?];
     }
 }

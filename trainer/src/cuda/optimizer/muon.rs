@@ -5,9 +5,9 @@ use siskin_format::Result;
 
 use super::layout::{OptimizedWeight, TensorParts, parts_of};
 use super::{AllTensors, DeviceUpdateRule};
-use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::{AdamSettings, MuonOptions, NEWTON_SCHULZ};
 use crate::settings::{Settings, read};
+use siskin_cuda::CommandBuilder;
 
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
     let options: MuonOptions = read("muon", settings)?;
@@ -63,7 +63,7 @@ impl DeviceUpdateRule for Muon {
             all.of(is_matrix).map(|(_, held)| size(held)).max().unwrap_or(0)
         };
         let temporaries = NewtonSchulzScratch {
-            next: work.scratch.floats(max_of(|held| held.weight.count)),
+            next: work.scratch.floats(max_of(|held| held.weight.count())),
             squares: [(); 3].map(|()| work.scratch.floats(max_of(|held| height(held) * height(held)))),
         };
         let mut place = parts.place;
@@ -107,7 +107,7 @@ impl Muon {
         };
         let [a, b, c] = NEWTON_SCHULZ.map(KernelArgument::Float);
         let blocks = (height * height).div_ceil(256).clamp(1, 4096);
-        let (mut own, mut next) = (held.weight.gradient, temporaries.next);
+        let (mut own, mut next) = (held.gradient, temporaries.next);
         for _ in 0..self.options.ns_steps {
             let depth = held.rows.max(held.columns);
             // X Xᵀ, where X is the matrix, or its transpose if it is tall.

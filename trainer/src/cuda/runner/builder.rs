@@ -1,5 +1,6 @@
 //! Building a runner.
 
+use siskin_cuda::ops::{self, KernelLimits};
 use siskin_device::{Device, Precision};
 use siskin_format::{Error, Result};
 
@@ -9,7 +10,6 @@ use super::{DeviceRunner, PlanCache, SUMS, Schedules, StepMemory};
 use crate::cuda::adapters::{HostAdapters, row_norms_commands};
 use crate::cuda::ema::DeviceEma;
 use crate::cuda::fp8::Fp8Matmuls;
-use crate::cuda::op;
 use crate::cuda::optimizer::{DeviceOptimizer, HostOptimizer};
 use crate::cuda::routers::RouterLosses;
 use crate::cuda::weights::DeviceWeights;
@@ -85,7 +85,8 @@ impl<'a> RunnerBuilder<'a> {
 
     fn build_on(self, mut device: Box<dyn Device>) -> Result<DeviceRunner> {
         let capabilities = device.capabilities();
-        op::check(&self.program, self.precision, capabilities.shared_memory)?;
+        let limits = KernelLimits { precision: self.precision, shared_memory: capabilities.shared_memory };
+        ops::check(&self.program.graph, limits)?;
         if self.fp8 && !capabilities.fp8 {
             return Err(Error::unsupported("fp8", "this GPU has no fp8 matmuls; set fp8 = false"));
         }

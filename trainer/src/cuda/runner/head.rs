@@ -1,15 +1,15 @@
 //! The LM head and the loss, a chunk of rows at a time. Logits are overwritten by their gradient, so that there is
 //! one buffer of them.
 
+use siskin_cuda::flag;
+use siskin_cuda::ops::{Destination, OpTensors};
 use siskin_device::{DevicePtr, KernelArgument, MatrixShape, aligned};
 use siskin_format::Result;
 use siskin_graph::Op;
 
 use super::{DeviceObjective, PassBuilder};
-use crate::cuda::command_builder::{flag, padded_width};
 use crate::cuda::loss::DeviceOutputs;
-use crate::cuda::op;
-use crate::cuda::op::call::{GradientTarget, OpBackward};
+use crate::cuda::op::{self, OpBackward};
 use crate::program::Buffer;
 
 /// The approximate size of the widest buffer of a chunk, in bytes: each chunk reads and writes the gradients of the
@@ -53,14 +53,14 @@ impl PassBuilder<'_> {
     /// Appends head and loss for all rows, and backward; returns the bytes of its buffers.
     pub(super) fn head(&mut self, goal: DeviceObjective<'_>, back: bool) -> Result<usize> {
         let program = &self.runner.program;
-        let hidden = program.values[program.hidden];
-        let rows = hidden.row_count(self.batch);
-        let columns = program.values[program.output].columns;
+        let hidden = program.graph.values[program.graph.hidden];
+        let rows = program.row_count(program.graph.hidden, self.batch);
+        let columns = program.graph.values[program.graph.output].columns;
         goal.loss.loss().check(self.batch, goal.targets, MatrixShape { rows, columns })?;
         let tables = self.tables(rows, goal.loss.loss().by_rows());
         let input = HeadInput {
-            value: self.place(Buffer::Value { value: program.hidden, recomputed: false }),
-            gradient: self.place(Buffer::Gradient(program.hidden)),
+            value: self.place(Buffer::Value { value: program.graph.hidden, recomputed: false }),
+            gradient: self.place(Buffer::Gradient(program.graph.hidden)),
         };
         let scale = self.builder.tables.table("scale", || goal.scale.to_le_bytes().to_vec());
         for start in (0..rows).step_by(tables.rows) {
@@ -88,7 +88,7 @@ impl PassBuilder<'_> {
                 self.chunk_backward(&tables, part, count);
             }
         }
-        self.written.insert(program.hidden);
+        self.written.insert(program.graph.hidden);
         Ok(tables.bytes)
     }
 
@@ -96,8 +96,8 @@ impl PassBuilder<'_> {
     /// cannot be computed in chunks.
     fn tables(&self, rows: usize, in_parts: bool) -> HeadBuffers {
         let program = &self.runner.program;
-        let nodes = &program.nodes[program.head_start..];
-        let widths: Vec<usize> = nodes.iter().map(|node| program.values[node.output].columns).collect();
+        let nodes = &program.graph.nodes[program.head_start..];
+        let widths: Vec<usize> = nodes.iter().map(|node| program.graph.values[node.output].columns).collect();
         let widest = widths.iter().copied().max().unwrap_or(1).max(1);
         let bytes = widest * self.runner.precision.bytes();
         // The buffers fit the largest chunk of any batch with at most as many rows, for which memory was planned.
@@ -106,9 +106,9 @@ impl PassBuilder<'_> {
             false => (rows.max(1), rows.max(1)),
         };
         let last = nodes.len().saturating_sub(1);
-        let columns = program.values[program.output].columns;
-        let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear { .. }));
-        let stride = if padded { padded_width(self.runner.precision, columns) } else { columns };
+        let columns = program.graph.values[program.graph.output].columns;
+        let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear(_)));
+        let stride = if padded { self.runner.precision.padded(columns) } else { columns };
         let base = self.runner.areas.head.place;
         let mut bytes = 0;
         let mut next = |size: usize| {
@@ -129,21 +129,23 @@ impl PassBuilder<'_> {
     /// Returns the index of the head's node that produces a value; `None` for the input of the head.
     fn producer(&self, value: usize) -> Option<usize> {
         let program = &self.runner.program;
-        program.nodes[program.head_start..].iter().position(|node| node.output == value)
+        program.graph.nodes[program.head_start..].iter().position(|node| node.output == value)
     }
 
     fn chunk_forward(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) {
         let program = &self.runner.program;
-        let count = program.nodes.len() - program.head_start;
+        let count = program.graph.nodes.len() - program.head_start;
         for index in 0..count {
-            let node = &program.nodes[program.head_start + index];
+            let node = &program.graph.nodes[program.head_start + index];
             let of = |&value: &usize| self.producer(value).map_or(input.value, |maker| tables.values[maker]);
             let inputs: Vec<DevicePtr> = node.inputs.iter().map(of).collect();
             let mut call = self.call(program.head_start + index, Some(rows));
             if index + 1 == count {
                 call.stride = tables.stride;
             }
-            op::forward(&mut self.builder, &call, &inputs, tables.values[index], 0);
+            let tensors = OpTensors { inputs: &inputs, out: tables.values[index], saved: 0 };
+            let fp8 = self.fp8_scaling(&call);
+            op::forward(&mut self.builder, &call, tensors, fp8);
             self.mark(program.head_start + index, tables.values[index], rows, call.stride);
         }
     }
@@ -151,7 +153,7 @@ impl PassBuilder<'_> {
     /// Returns the place of the program's output, which is overwritten by its gradient.
     fn outputs(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) -> DevicePtr {
         let program = &self.runner.program;
-        let columns = program.values[program.output].columns;
+        let columns = program.graph.values[program.graph.output].columns;
         tables.values.last().copied().unwrap_or_else(|| {
             // The head is empty: its input goes directly to the loss.
             let arguments = [input.value, input.gradient].map(KernelArgument::Ptr);
@@ -166,16 +168,16 @@ impl PassBuilder<'_> {
 
     fn chunk_backward(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) {
         let program = &self.runner.program;
-        let count = program.nodes.len() - program.head_start;
+        let count = program.graph.nodes.len() - program.head_start;
         let mut written = vec![false; count + 1];
         for index in (0..count).rev() {
-            let node = &program.nodes[program.head_start + index];
+            let node = &program.graph.nodes[program.head_start + index];
             let mut to = Vec::new();
             for &value in &node.inputs {
                 let maker = self.producer(value);
                 let place = maker.map_or(input.gradient, |maker| tables.gradients[maker]);
                 let known = &mut written[maker.unwrap_or(count)];
-                to.push(Some(GradientTarget { ptr: place, accumulate: std::mem::replace(known, true) }));
+                to.push(Some(Destination { ptr: place, accumulate: std::mem::replace(known, true) }));
             }
             let of = |&value: &usize| self.producer(value).map_or(input.value, |maker| tables.values[maker]);
             let inputs: Vec<DevicePtr> = node.inputs.iter().map(of).collect();
@@ -190,6 +192,8 @@ impl PassBuilder<'_> {
                 saved: 0,
                 gradient,
                 input_gradients: &to,
+                weight_gradients: &self.runner.weights.gradients,
+                fp8: self.fp8_scaling(&call),
             };
             op::backward(&mut self.builder, &call, &back);
         }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use siskin_cuda::ops::saved_len;
 use siskin_device::aligned;
 use siskin_format::Result;
 
 use super::{DeviceRunner, PassKind};
 use crate::batch::TrainingBatch;
-use crate::cuda::op;
 use crate::program::{Buffer, BufferLayout, Layouts};
 
 impl DeviceRunner {
@@ -39,12 +39,12 @@ impl DeviceRunner {
     fn bytes(&self, batch: &TrainingBatch, buffer: Buffer) -> usize {
         aligned(match buffer {
             Buffer::Value { value, .. } | Buffer::Gradient(value) => {
-                let shape = self.program.values[value];
-                shape.row_count(batch) * shape.columns * self.precision.bytes()
+                let columns = self.program.graph.values[value].columns;
+                self.program.row_count(value, batch) * columns * self.precision.bytes()
             }
             Buffer::Saved { node, .. } => {
-                let node = &self.program.nodes[node];
-                4 * op::saved_len(node, self.program.values[node.output].row_count(batch))
+                let node = &self.program.graph.nodes[node];
+                4 * saved_len(node, self.program.row_count(node.output, batch))
             }
         })
     }

@@ -2,15 +2,19 @@
 
 use std::collections::HashSet;
 
+use siskin_cuda::CommandBuilder;
+use siskin_cuda::ops::linear::LinearPtrs;
+use siskin_cuda::ops::norm::NormPtrs;
+use siskin_cuda::ops::{Destination, OpCall, OpTensors, RowSequences};
 use siskin_device::DevicePtr;
 use siskin_format::Result;
-use siskin_graph::{ActivationFunction, Op};
+use siskin_graph::op::Activate;
+use siskin_graph::{ActivationFunction, Op, ValueId};
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
-use crate::cuda::command_builder::CommandBuilder;
-use crate::cuda::op::call::{GradientTarget, OpBackward, OpCall};
-use crate::cuda::op::{self, LinearPtrs, NormPtrs};
+use crate::cuda::fp8::Fp8LinearScaling;
+use crate::cuda::op::{self, OpBackward};
 use crate::cuda::routers::{LossFactors, RouterGradient, RouterLosses, RouterRows};
 use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
@@ -35,7 +39,7 @@ pub(super) struct PassBuilder<'a> {
 impl<'a> PassBuilder<'a> {
     /// Marks the output of a node that was just computed for the observer.
     pub(super) fn mark(&mut self, node: usize, place: DevicePtr, rows: usize, stride: usize) {
-        let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
+        let columns = self.runner.program.graph.values[self.runner.program.graph.nodes[node].output].columns;
         if let Some(marks) = &mut self.marks {
             marks.push(ObservedOutput {
                 commands: self.builder.commands.len(),
@@ -48,20 +52,30 @@ impl<'a> PassBuilder<'a> {
         }
     }
 
+    /// Returns the sequences that the rows of a value belong to.
+    fn sequences(&self, value: ValueId) -> RowSequences<'a> {
+        let side = self.runner.program.sides[value];
+        RowSequences { name: side.name(), batch: side.sequences(self.batch) }
+    }
+
     pub(super) fn call(&self, node: usize, rows: Option<usize>) -> OpCall<'a> {
         let program = &self.runner.program;
-        let node = &program.nodes[node];
-        let value = program.values[node.output];
-        let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
+        let node = &program.graph.nodes[node];
+        let rows = rows.unwrap_or_else(|| program.row_count(node.output, self.batch));
         OpCall {
-            program,
+            graph: &program.graph,
             node,
-            batch: self.batch,
-            weights: &self.runner.weights,
+            weights: &self.runner.weights.list,
+            queries: self.sequences(node.output),
+            keys: self.sequences(node.inputs.get(1).copied().unwrap_or(node.output)),
             rows,
-            stride: value.columns,
-            records_amax: self.computes_gradients,
+            stride: program.graph.values[node.output].columns,
         }
+    }
+
+    /// Returns the scaling of a node's matmul in fp8; `None` without fp8.
+    pub(super) fn fp8_scaling(&self, call: &OpCall<'_>) -> Option<Fp8LinearScaling> {
+        self.runner.weights.fp8_scaling(call.node, self.computes_gradients)
     }
 
     pub(super) fn place(&self, buffer: Buffer) -> DevicePtr {
@@ -88,7 +102,8 @@ impl<'a> PassBuilder<'a> {
             }
             return Ok(Some(gelu));
         }
-        op::forward(&mut self.builder, &call, &inputs, out, kept);
+        let fp8 = self.fp8_scaling(&call);
+        op::forward(&mut self.builder, &call, OpTensors { inputs: &inputs, out, saved: kept }, fp8);
         let again = matches!(self.schedule.steps[index], ScheduleStep::Forward { recomputed: true, .. });
         if !again {
             self.mark(node, out, call.rows, call.columns());
@@ -111,10 +126,10 @@ impl<'a> PassBuilder<'a> {
         }
         let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
         let ScheduleStep::Forward { node: norm, .. } = next else { return Ok(None) };
-        let sum = &program.nodes[node];
-        let follows = sum.op == Op::Add
-            && matches!(program.nodes[norm].op, Op::Norm { .. })
-            && program.nodes[norm].inputs == [sum.output];
+        let sum = &program.graph.nodes[node];
+        let follows = matches!(sum.op, Op::Add(_))
+            && matches!(program.graph.nodes[norm].op, Op::Norm(_))
+            && program.graph.nodes[norm].inputs == [sum.output];
         if !follows {
             return Ok(None);
         }
@@ -134,11 +149,12 @@ impl<'a> PassBuilder<'a> {
     fn gelu_of_product(&self, index: usize, call: &OpCall<'_>) -> Option<(usize, DevicePtr)> {
         let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
         let ScheduleStep::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
-        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationFunction::GeluTanh);
+        let gelu = self.runner.program.graph.nodes[node].op
+            == Op::Activate(Activate { function: ActivationFunction::GeluTanh });
         if !gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
             return None;
         }
-        if !op::fuses_gelu(call, self.runner.precision) {
+        if !op::fuses_gelu(call, self.fp8_scaling(call), self.runner.precision) {
             return None;
         }
         let (taken, read) = (self.layout.place(next.writes[0]), self.layout.place(own.inputs[0]));
@@ -147,9 +163,9 @@ impl<'a> PassBuilder<'a> {
     }
 
     /// Returns where the gradient of an input goes, and marks it as written.
-    fn to(&mut self, buffer: Buffer) -> GradientTarget {
-        let Buffer::Gradient(value) = buffer else { return GradientTarget { ptr: 0, accumulate: false } };
-        GradientTarget { ptr: self.place(buffer), accumulate: !self.written.insert(value) }
+    fn to(&mut self, buffer: Buffer) -> Destination {
+        let Buffer::Gradient(value) = buffer else { return Destination { ptr: 0, accumulate: false } };
+        Destination { ptr: self.place(buffer), accumulate: !self.written.insert(value) }
     }
 
     pub(super) fn backward(&mut self, index: usize, node: usize) -> Result<()> {
@@ -158,10 +174,18 @@ impl<'a> PassBuilder<'a> {
         let place = |buffer: Option<Buffer>| buffer.map_or(0, |buffer| self.place(buffer));
         let inputs: Vec<DevicePtr> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
         let (output, kept, gradient) = (place(uses.output), place(uses.saved), place(uses.gradient));
-        let to: Vec<Option<GradientTarget>> =
+        let to: Vec<Option<Destination>> =
             uses.input_gradients.iter().map(|buffer| buffer.map(|buffer| self.to(buffer))).collect();
         let call = self.call(node, None);
-        let back = OpBackward { inputs: &inputs, output, saved: kept, gradient, input_gradients: &to };
+        let back = OpBackward {
+            inputs: &inputs,
+            output,
+            saved: kept,
+            gradient,
+            input_gradients: &to,
+            weight_gradients: &self.runner.weights.gradients,
+            fp8: self.fp8_scaling(&call),
+        };
         op::backward(&mut self.builder, &call, &back);
         if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
             let own = RouterGradient { rows: call.rows, scores, gradient: to.ptr };

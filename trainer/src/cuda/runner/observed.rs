@@ -1,12 +1,12 @@
 //! Observing what a step computes: the command list is executed piece by piece, and each buffer is read as soon as it
 //! is computed.
 
+use siskin_cuda::ops::linear_attention::is_logarithm;
 use siskin_device::{CommandList, DevicePtr};
 use siskin_format::Result;
 
 use super::DeviceRunner;
 use crate::cuda::block_type;
-use crate::cuda::op;
 
 /// Receives the index of a node, and its output; for the head, only a chunk of the rows.
 pub type OutputObserver<'a> = dyn FnMut(usize, &[f32]) + 'a;
@@ -52,7 +52,7 @@ impl DeviceRunner {
         if stride > columns {
             numbers = numbers.chunks(stride).flat_map(|row| &row[..columns]).copied().collect();
         }
-        if op::is_logarithm(&self.program, self.program.nodes[mark.node].output) {
+        if is_logarithm(&self.program.graph, self.program.graph.nodes[mark.node].output) {
             numbers.iter_mut().for_each(|number| *number = number.exp());
         }
         Ok(numbers)

@@ -2,12 +2,9 @@
 //! log-sum-exp per query and head, from which backward recomputes the softmax.
 
 mod head;
-mod mask;
-
-pub(crate) use mask::runs;
 
 use rayon::prelude::*;
-use siskin_graph::{Attention as Description, AttentionMask, Op};
+use siskin_graph::op::{Attention, AttentionMask};
 
 use self::head::{HeadGradients, KvHead, PositionProjection, ScoreTerms};
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
@@ -15,12 +12,9 @@ use crate::batch::BatchSequences;
 use crate::parameters::Gradients;
 use crate::real::Real;
 
-/// Attention of queries over keys and values.
-pub(super) struct AttentionRule;
-
 /// The shared inputs of a node's heads.
 struct AttentionCall<'a, 'b, T> {
-    description: &'a Description,
+    description: &'a Attention,
     queries: &'a BatchSequences,
     keys: &'a BatchSequences,
     terms: ScoreTerms<'a, T>,
@@ -36,9 +30,8 @@ struct AttentionCall<'a, 'b, T> {
 }
 
 impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
-    fn new(call: &RuleCall<'a, T>, inputs: &[&'b [T]]) -> Option<Self> {
-        let Op::Attention(description) = &call.node.op else { return None };
-        let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
+    fn new(description: &'a Attention, call: &RuleCall<'a, T>, inputs: &[&'b [T]]) -> Self {
+        let (queries, keys) = (call.sequences(), call.input_sequences(1));
         let marked = |row: usize| queries.rows.get(row).is_some_and(|row| row.marked);
         let attends =
             |row: usize| description.attention_mask != AttentionMask::LongformerGlobal || marked(row);
@@ -58,7 +51,7 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
                 positions: projection.positions,
             })
         });
-        Some(Self {
+        Self {
             description,
             queries,
             keys,
@@ -68,7 +61,7 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
             widths: [call.input(0).columns, call.input(1).columns],
             attending,
             numbers,
-        })
+        }
     }
 
     /// Returns the number of query heads per KV head.
@@ -98,10 +91,8 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
             self.projections.as_ref().map(|[k, v]| [k.project(size, &keys), v.project(size, &values)]);
         let (k, v) = projected.as_ref().map_or((&keys, &values), |[k, v]| (k, v));
         let rows = &self.attending[text];
-        let visible: Vec<_> = rows
-            .iter()
-            .map(|&row| mask::runs(self.description, self.queries, self.keys, text, row))
-            .collect();
+        let visible: Vec<_> =
+            rows.iter().map(|&row| self.description.key_runs(self.queries, self.keys, text, row)).collect();
         work(&KvHead {
             terms: &self.terms,
             first: kv_head * self.group(),
@@ -162,26 +153,24 @@ fn copy<T: Real>(from: &[T], to: &mut [T], add: bool) {
     }
 }
 
-impl<T: Real> GradientRule<T> for AttentionRule {
+impl<T: Real> GradientRule<T> for Attention {
     fn reads(&self) -> Reads {
         Reads::BOTH
     }
 
     fn saved_len(&self, call: &RuleCall<'_, T>) -> usize {
-        let Op::Attention(description) = &call.node.op else { return 0 };
-        call.rows * description.heads
+        call.rows * self.heads
     }
 
     fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
-        let Op::Attention(description) = &call.node.op else { return 0.0 };
-        let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
-        let visible = |text| mask::pairs(description, queries, keys, text);
+        let (queries, keys) = (call.sequences(), call.input_sequences(1));
+        let visible = |text| self.key_pairs(queries, keys, text);
         let pairs: usize = (0..queries.sequences.len()).map(visible).sum();
-        4.0 * pairs as f64 * (description.heads * description.head_size) as f64
+        4.0 * pairs as f64 * (self.heads * self.head_size) as f64
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]) {
-        let Some(work) = AttentionCall::new(call, inputs) else { return };
+        let work = AttentionCall::new(self, call, inputs);
         if let Some(others) = inputs.get(3) {
             out.copy_from_slice(others);
         }
@@ -199,7 +188,7 @@ impl<T: Real> GradientRule<T> for AttentionRule {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Some(work) = AttentionCall::new(call, back.inputs) else { return };
+        let work = AttentionCall::new(self, call, back.inputs);
         let (heads, group) = (work.description.heads, work.group());
         let results = work.each(|text, head| {
             let kv_head = head.first / group;
@@ -237,7 +226,7 @@ impl<T: Real> GradientRule<T> for AttentionRule {
 
 /// Adds the gradients of the node's own weights.
 fn weights<T: Real>(
-    description: &Description,
+    description: &Attention,
     group: usize,
     results: &[HeadGradients<T>],
     weights: &mut Gradients<T>,

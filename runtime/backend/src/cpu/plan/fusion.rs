@@ -2,6 +2,7 @@
 
 use siskin_kernels::panel::ROWS;
 
+use siskin_graph::op::Linear;
 use siskin_graph::{ActivationFunction, Graph, Node, Op, ValueId, WeightId};
 
 /// The fused operation.
@@ -27,7 +28,7 @@ pub(super) struct Fusion {
 
 /// Returns what can be fused into a linear node.
 pub(super) fn of(graph: &Graph, node: &Node) -> Option<Fusion> {
-    let Op::Linear { parts } = &node.op else { return None };
+    let Op::Linear(Linear { parts }) = &node.op else { return None };
     let rows = |part: &(WeightId, _)| graph.weights[part.0].rows;
     match &parts[..] {
         [whole] => next(graph, node.output)
@@ -49,11 +50,11 @@ fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
     let (at, node) = only_use(graph, product)?;
     let with = match (&node.op, &node.inputs[..]) {
         // Addition is commutative, bit for bit.
-        (Op::Add, &[a, b]) => {
+        (Op::Add(_), &[a, b]) => {
             let other = if a == product { b } else { a };
             (graph.values[other].rows == graph.values[product].rows).then_some(FusedOp::Plus(other))?
         }
-        (Op::Activate(kind), _) => FusedOp::Activate(*kind),
+        (Op::Activate(activate), _) => FusedOp::Activate(activate.function),
         _ => return None,
     };
     Some(Fusion { with, output: node.output, nodes: vec![at], turned: false })
@@ -63,8 +64,8 @@ fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
 fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
     let mut halves = Vec::new();
     for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&product)) {
-        let Op::SliceColumns { start } = node.op else { return None };
-        halves.push((start, at, node.output));
+        let Op::SliceColumns(slice) = node.op else { return None };
+        halves.push((slice.start, at, node.output));
     }
     let half = graph.values[product].columns / 2;
     let (&[(first, at, a), (second, other_at, b)], true) = (&halves[..], graph.output != product) else {
@@ -75,8 +76,8 @@ fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
         return None;
     }
     let ((gate_at, node), (same, _)) = (only_use(graph, a)?, only_use(graph, b)?);
-    let (Op::Gate(kind), true) = (&node.op, gate_at == same) else { return None };
+    let (Op::Gate(gate), true) = (&node.op, gate_at == same) else { return None };
     let starts_with = if node.inputs.first() == Some(&a) { first } else { second };
     let nodes = vec![at, other_at, gate_at];
-    Some(Fusion { with: FusedOp::Gate(*kind), output: node.output, nodes, turned: starts_with != 0 })
+    Some(Fusion { with: FusedOp::Gate(gate.function), output: node.output, nodes, turned: starts_with != 0 })
 }

@@ -1,14 +1,18 @@
 //! Lowers a graph to a plan: buffers, fused matmuls and the order of steps. Plain data, printable.
 
-mod arena_allocator;
+mod buffers;
 mod build;
+mod cached;
 mod fusion;
+mod matmul;
 mod print;
+mod row_wise;
 
 use crate::Weights;
 use crate::experts::slot_words;
 use siskin_graph::{
-    ActivationFunction, Attention, GateLimits, NormKind, Recurrence, Routing, RowCounts, RowKind, WeightId,
+    ActivationFunction, Attention, GateLimits, LinearAttention, NormKind, Routing, RowCounts, RowKind,
+    WeightId,
 };
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::InputKind;
@@ -28,23 +32,23 @@ pub(crate) struct BufferView {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RowOp {
     /// Computes the RoPE cosines and sines of the row's position.
-    CosSin { rope: usize, to: BufferView },
+    RopeAngles { rope: usize, to: BufferView },
     /// Looks up the token embedding.
     Embed { table: WeightId, to: BufferView },
     /// Looks up the segment embedding.
     EmbedSegment { table: WeightId, to: BufferView },
     /// Computes the sinusoidal position embedding: sines, then cosines.
-    EmbedSine { rope: usize, offset: usize, to: BufferView },
+    SinusoidalPositions { rope: usize, offset: usize, to: BufferView },
     /// Copies a frame of the input features.
-    Features { to: BufferView },
+    InputFeatures { to: BufferView },
     /// Copies a row that was computed by another part of the graph.
-    Carried { to: BufferView },
+    ExternalInput { to: BufferView },
     /// Im2col: concatenates neighboring rows; `rows` are the row kinds of input and output.
-    Neighbors { offsets: Vec<isize>, stride: usize, rows: [RowKind; 2], from: BufferView, to: BufferView },
+    Im2col { offsets: Vec<isize>, stride: usize, rows: [RowKind; 2], from: BufferView, to: BufferView },
     /// Looks up the position embedding.
     EmbedPosition { table: WeightId, offset: usize, to: BufferView },
     /// Copies an output row from the batch.
-    Pick { from: BufferView, to: BufferView },
+    SelectOutputs { from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::norm`].
     Norm {
         kind: NormKind,
@@ -55,19 +59,19 @@ pub(crate) enum RowOp {
         to: BufferView,
     },
     /// See [`siskin_kernels::ops::rope`].
-    Rope { cos_sin: BufferView, head_size: usize, from: BufferView, to: BufferView },
+    Rope { angles: BufferView, head_size: usize, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::activation`].
-    Activate { kind: ActivationFunction, from: BufferView, to: BufferView },
+    Activate { function: ActivationFunction, from: BufferView, to: BufferView },
     /// The activation of `gate`, times `up`.
-    Gate { kind: ActivationFunction, gate: BufferView, up: BufferView, to: BufferView },
+    Gate { function: ActivationFunction, gate: BufferView, up: BufferView, to: BufferView },
     /// The same, clamped.
-    GateLimited { limits: GateLimits, gate: BufferView, up: BufferView, to: BufferView },
+    ClampedGate { limits: GateLimits, gate: BufferView, up: BufferView, to: BufferView },
     /// Repeats every column (`repeat_interleave`).
-    Repeat { times: usize, from: BufferView, to: BufferView },
+    RepeatColumns { times: usize, from: BufferView, to: BufferView },
     /// L2-normalizes groups of columns.
-    Unit { group: usize, epsilon: f32, factor: f32, from: BufferView, to: BufferView },
+    L2Normalize { group: usize, epsilon: f32, factor: f32, from: BufferView, to: BufferView },
     /// Computes decay gates between 0 and 1.
-    Decay { log: WeightId, bias: WeightId, from: BufferView, to: BufferView },
+    DecayGate { log: WeightId, bias: WeightId, from: BufferView, to: BufferView },
     /// MoE router: selects experts for a row.
     Route { routing: Routing, from: BufferView, to: BufferView },
     /// MoE dispatch: copies a row to its slot.
@@ -79,7 +83,7 @@ pub(crate) enum RowOp {
     /// See [`siskin_kernels::ops::elementwise`].
     Affine { weight: WeightId, bias: WeightId, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::elementwise`].
-    Map { map: ElementwiseFunction, from: BufferView, to: BufferView },
+    Elementwise { function: ElementwiseFunction, from: BufferView, to: BufferView },
     /// Quantizes to int8, see [`siskin_kernels::ops::quantize`]; `to` counts words.
     Quantize { from: BufferView, to: BufferView },
     /// The same for row types, after the Hadamard rotation.
@@ -116,11 +120,11 @@ pub(crate) enum PlanStep {
     /// Row-wise operations.
     Rows { rows: RowKind, ops: Vec<RowOp> },
     /// Matmuls of the same rows with some matrices. `input` has the input kind of these matrices.
-    Products { rows: RowKind, input: BufferView, kind: InputKind, parts: Vec<MatmulPart>, after: Epilogue },
+    Linear { rows: RowKind, input: BufferView, kind: InputKind, parts: Vec<MatmulPart>, after: Epilogue },
     /// Assigns an MoE slot to every selected expert of every row; `to` counts words, in one row.
     Arrange { routing: Routing, routed: BufferView, to: BufferView },
     /// Multiplies the slots of each expert by its matrix.
-    ExpertProducts {
+    ExpertLinear {
         routing: Routing,
         slots: BufferView,
         input: BufferView,
@@ -128,20 +132,20 @@ pub(crate) enum PlanStep {
         parts: Vec<(usize, MatmulPart)>,
     },
     /// Appends keys and values to the KV cache.
-    Append { attention: Attention, keys: BufferView, values: BufferView },
+    StoreKv { attention: Attention, keys: BufferView, values: BufferView },
     /// Attention.
-    Attend { attention: Attention, queries: BufferView, to: BufferView },
+    Attention { attention: Attention, queries: BufferView, to: BufferView },
     /// Causal conv1d of each column over the last tokens of its sequence.
-    Convolve { state: usize, taps: usize, weight: WeightId, from: BufferView, to: BufferView },
+    CausalConv1d { state: usize, taps: usize, weight: WeightId, from: BufferView, to: BufferView },
     /// Linear attention: updates the recurrent state of each sequence, token by token.
-    Recur { recurrence: Recurrence, inputs: Vec<BufferView>, to: BufferView },
+    LinearAttention { attention: LinearAttention, inputs: Vec<BufferView>, to: BufferView },
 }
 
 /// Everything to execute for one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub steps: Vec<PlanStep>,
-    pub ropes: Vec<siskin_graph::Rope>,
+    pub ropes: Vec<siskin_graph::RopeTable>,
     /// Size of the arena in words.
     pub words: usize,
     /// The logits (or other outputs) of the output rows.

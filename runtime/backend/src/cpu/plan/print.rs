@@ -26,7 +26,7 @@ impl fmt::Display for Plan {
                     }
                     writeln!(f)?;
                 }
-                PlanStep::Products { rows, input, kind, parts, after } => {
+                PlanStep::Linear { rows, input, kind, parts, after } => {
                     let kind = match kind {
                         InputKind::Float => "float",
                         InputKind::Quantized => "int8",
@@ -44,14 +44,14 @@ impl fmt::Display for Plan {
                 PlanStep::Arrange { routing, .. } => {
                     writeln!(f, "dispatch rows to {} of {} experts", routing.top_k, routing.experts)?
                 }
-                PlanStep::ExpertProducts { input, parts, .. } => {
+                PlanStep::ExpertLinear { input, parts, .. } => {
                     let outputs = parts.first().map_or(0, |(_, part)| part.to.columns);
                     writeln!(f, "expert matmul: input of {} → {outputs}", input.columns)?;
                 }
-                PlanStep::Append { attention, .. } => {
+                PlanStep::StoreKv { attention, .. } => {
                     writeln!(f, "store keys and values of layer {}", attention.layer)?
                 }
-                PlanStep::Attend { attention, .. } => {
+                PlanStep::Attention { attention, .. } => {
                     let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
                     let attention_mask = match attention.attention_mask {
                         AttentionMask::Causal(None) | AttentionMask::CausalEncoder(None) => String::new(),
@@ -77,12 +77,11 @@ impl fmt::Display for Plan {
                         attention.layer
                     )?;
                 }
-                PlanStep::Convolve { taps, to, .. } => {
+                PlanStep::CausalConv1d { taps, to, .. } => {
                     writeln!(f, "causal conv1d over {taps} tokens of {} columns", to.columns)?
                 }
-                PlanStep::Recur { recurrence, .. } => {
-                    let (heads, keys, values) =
-                        (recurrence.heads, recurrence.key_size, recurrence.value_size);
+                PlanStep::LinearAttention { attention, .. } => {
+                    let (heads, keys, values) = (attention.heads, attention.key_size, attention.value_size);
                     writeln!(f, "linear attention: {heads} heads of {keys} × {values}")?;
                 }
             }

@@ -3,7 +3,7 @@
 use super::ExportedModel;
 use super::HasTensor;
 use crate::arch::{ModelConfig, TensorRule};
-use crate::{Graph, Op, Routing};
+use crate::{Graph, Op};
 use serde_json::{Map, Value, json};
 use siskin_format::Result;
 
@@ -200,5 +200,5 @@ pub(in crate::arch) fn layer_types(hyper: &ModelConfig) -> Value {
 /// Returns true if the weights of selected experts are normalized to a sum of one.
 pub(in crate::arch) fn routing_is_normalized(graph: Option<&Graph>) -> bool {
     let mut nodes = graph.into_iter().flat_map(|graph| &graph.nodes);
-    nodes.any(|node| matches!(node.op, Op::Route(Routing { normalize: true, .. })))
+    nodes.any(|node| matches!(&node.op, Op::Route(route) if route.routing.normalize))
 }

@@ -10,21 +10,21 @@ use siskin_device::{DevicePtr, aligned};
 
 /// Tables by name, one after the other.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BatchTables {
+pub struct BatchTables {
     /// The place of the first.
     base: DevicePtr,
     offsets: HashMap<String, DevicePtr>,
-    pub(super) bytes: Vec<u8>,
-    pub(super) cache: ListCache,
+    bytes: Vec<u8>,
+    cache: ListCache,
 }
 
 /// The work lists of an attention over some sequences.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AttentionLists {
+pub(crate) struct AttentionLists {
     /// The ranges of keys that each query attends to.
-    pub(super) visible: Vec<i32>,
-    pub(super) query_tiles: Vec<i32>,
-    pub(super) key_tiles: Vec<i32>,
+    pub(crate) visible: Vec<i32>,
+    pub(crate) query_tiles: Vec<i32>,
+    pub(crate) key_tiles: Vec<i32>,
 }
 
 /// Lists by name, the newest first.
@@ -32,14 +32,14 @@ type Known = VecDeque<(String, Arc<AttentionLists>)>;
 
 /// A cache of lists that depend on the lengths of sequences alone, for recent batches.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ListCache(Arc<Mutex<Known>>);
+pub struct ListCache(Arc<Mutex<Known>>);
 
 impl ListCache {
     /// The maximum number of cached entries.
     const MAX_LISTS: usize = 16;
 
     /// Returns the lists of this name, calling `make` on a cache miss.
-    pub(super) fn find(&self, name: String, make: impl FnOnce() -> AttentionLists) -> Arc<AttentionLists> {
+    pub(crate) fn find(&self, name: String, make: impl FnOnce() -> AttentionLists) -> Arc<AttentionLists> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, lists)) = known.iter().find(|(known, _)| *known == name) {
             return lists.clone();
@@ -52,18 +52,33 @@ impl ListCache {
 }
 
 impl BatchTables {
-    /// Creates an empty sheet at `base`.
-    pub(super) fn new(base: DevicePtr) -> Self {
+    /// Creates tables that begin at `base`.
+    pub fn new(base: DevicePtr) -> Self {
         Self { base, ..Self::default() }
     }
 
-    /// Shares the cache of other sheets.
-    pub(super) fn with(self, kept: &ListCache) -> Self {
+    /// Shares the cache of other batches.
+    #[must_use]
+    pub fn with_cache(self, kept: &ListCache) -> Self {
         Self { cache: kept.clone(), ..self }
     }
 
+    /// Returns the bytes of all tables, which belong at the base.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Like [`Self::bytes`], at the end.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    pub(crate) fn cache(&self) -> &ListCache {
+        &self.cache
+    }
+
     /// Returns the place of a table, calling `make` when the name is first used.
-    pub(super) fn table(&mut self, name: &str, make: impl FnOnce() -> Vec<u8>) -> DevicePtr {
+    pub fn table(&mut self, name: &str, make: impl FnOnce() -> Vec<u8>) -> DevicePtr {
         if let Some(&known) = self.offsets.get(name) {
             return known;
         }
@@ -75,61 +90,19 @@ impl BatchTables {
     }
 
     /// Like [`Self::table`], for integers.
-    pub(super) fn ints(&mut self, name: &str, make: impl FnOnce() -> Vec<i32>) -> DevicePtr {
+    pub fn ints(&mut self, name: &str, make: impl FnOnce() -> Vec<i32>) -> DevicePtr {
         self.table(name, || make().into_iter().flat_map(i32::to_le_bytes).collect())
     }
 
     /// Like [`Self::table`], for floats.
-    pub(super) fn floats(&mut self, name: &str, make: impl FnOnce() -> Vec<f32>) -> DevicePtr {
+    pub fn floats(&mut self, name: &str, make: impl FnOnce() -> Vec<f32>) -> DevicePtr {
         self.table(name, || make().into_iter().flat_map(f32::to_le_bytes).collect())
     }
-}
-
-/// Rows grouped by their index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct IndexGroups {
-    /// The distinct indices, padded.
-    pub(super) distinct: Vec<i32>,
-    /// Where the rows of each begin in `order`.
-    pub(super) starts: Vec<i32>,
-    /// The rows, sorted by index.
-    pub(super) order: Vec<i32>,
-    /// The number of distinct indices.
-    pub(super) count: i32,
-}
-
-/// Groups rows by their index, for the gradient of an embedding table.
-pub(super) fn group_by_index(numbers: &[i32]) -> IndexGroups {
-    let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
-    order.sort_by_key(|&row| numbers[row as usize]);
-    let (mut distinct, mut starts) = (Vec::new(), Vec::new());
-    for (index, &row) in order.iter().enumerate() {
-        let number = numbers[row as usize];
-        if distinct.last() != Some(&number) {
-            distinct.push(number);
-            starts.push(index as i32);
-        }
-    }
-    let count = distinct.len() as i32;
-    // Padded to the maximum number of groups; the padding has no rows.
-    starts.resize(numbers.len() + 1, order.len() as i32);
-    distinct.resize(numbers.len(), 0);
-    IndexGroups { distinct, starts, order, count }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_are_grouped_by_index() {
-        let IndexGroups { distinct, starts, order, count } = group_by_index(&[7, 2, 7, 2, 9]);
-        assert_eq!(distinct, [2, 7, 9, 0, 0]);
-        assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
-        assert_eq!(order, [1, 3, 0, 2, 4]);
-        assert_eq!(count, 3);
-        assert_eq!(group_by_index(&[]).starts, [0]);
-    }
 
     #[test]
     fn the_most_recent_tables_are_cached() {
@@ -150,6 +123,6 @@ mod tests {
         let second = tables.floats("b", || vec![1.0]);
         assert_eq!((first, second), (4096, 4352));
         assert_eq!(tables.ints("a", || panic!("it is known")), 4096);
-        assert_eq!(tables.bytes.len(), 512);
+        assert_eq!(tables.bytes().len(), 512);
     }
 }

@@ -4,24 +4,21 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use siskin_device::DevicePtr;
-use siskin_graph::{Attention, AttentionMask};
-
-use crate::batch::BatchSequences;
-use crate::cuda::batch_tables::AttentionLists;
-use crate::cuda::command_builder::CommandBuilder;
-use crate::cuda::op::call::OpCall;
-use crate::grad::runs;
+use siskin_graph::{Attention, AttentionMask, BatchSequences};
 
 use super::linformer;
+use crate::batch_tables::AttentionLists;
+use crate::command_builder::CommandBuilder;
+use crate::ops::OpCall;
 
 /// Runs of keys per query for sliding windows with attention sinks, and the minimum where there may be more.
 const RUNS: usize = 2;
 /// Integers per tile, as kernels read them.
-pub(super) const TILE_FIELDS: usize = 8;
+const TILE_FIELDS: usize = 8;
 
 /// Returns the sequences whose rows are keys.
 pub(super) fn key_sequences<'a>(call: &OpCall<'a>, description: &Attention) -> Cow<'a, BatchSequences> {
-    let texts = call.input(1).side.sequences(call.batch);
+    let texts = call.keys.batch;
     match &description.projection {
         Some(projection) => Cow::Owned(linformer::projected_sequences(texts, projection)),
         None => Cow::Borrowed(texts),
@@ -32,7 +29,7 @@ pub(super) fn key_sequences<'a>(call: &OpCall<'a>, description: &Attention) -> C
 fn max_runs(description: &Attention, keys: &BatchSequences) -> usize {
     match description.attention_mask {
         AttentionMask::LongformerLocal(_) => {
-            let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
+            let of_text = |span: &Range<usize>| span.clone().filter(|&row| keys.is_marked(row)).count();
             let max_runs_of_row = keys.spans().map(of_text).max().unwrap_or(0);
             (max_runs_of_row + 1).next_power_of_two().max(RUNS)
         }
@@ -42,32 +39,35 @@ fn max_runs(description: &Attention, keys: &BatchSequences) -> usize {
     }
 }
 
-pub(super) fn is_marked(texts: &BatchSequences, row: usize) -> bool {
-    texts.rows.get(row).is_some_and(|row| row.marked)
-}
-
 /// The arguments of kernels that describe the sequences of an attention.
-pub(super) struct SequenceTables {
-    pub(super) visible: DevicePtr,
-    pub(super) runs: usize,
-    pub(super) query_tiles: DevicePtr,
-    pub(super) query_count: usize,
-    pub(super) key_tiles: DevicePtr,
-    pub(super) key_count: usize,
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceTables {
+    /// The runs of keys that each query attends to.
+    pub visible: DevicePtr,
+    /// The maximum number of runs of a query.
+    pub runs: usize,
+    /// The tiles of queries.
+    pub query_tiles: DevicePtr,
+    /// The number of tiles of queries.
+    pub query_count: usize,
+    /// The tiles of keys.
+    pub key_tiles: DevicePtr,
+    /// The number of tiles of keys.
+    pub key_count: usize,
 }
 
 /// Returns the runs of keys that each query attends to, row by row, sequence after sequence.
-pub(super) fn visible_runs(
+fn visible_runs(
     description: &Attention,
     queries: &BatchSequences,
     keys: &BatchSequences,
 ) -> Vec<Vec<Range<usize>>> {
     let attends =
-        |row| description.attention_mask != AttentionMask::LongformerGlobal || is_marked(queries, row);
+        |row| description.attention_mask != AttentionMask::LongformerGlobal || queries.is_marked(row);
     let of_text = |text: usize| {
         let span = queries.sequences[text].rows.clone();
         span.clone().map(move |row| match attends(row) {
-            true => runs(description, queries, keys, text, row - span.start),
+            true => description.key_runs(queries, keys, text, row - span.start),
             false => Vec::new(),
         })
     };
@@ -75,7 +75,7 @@ pub(super) fn visible_runs(
 }
 
 /// Returns tiles of queries, those with the most keys first, and tiles of keys.
-pub(super) fn tiles(
+fn tiles(
     tile: usize,
     visible: &[Vec<Range<usize>>],
     queries: &BatchSequences,
@@ -138,7 +138,8 @@ fn lists(
     AttentionLists { visible: flat, query_tiles: padded(of_queries), key_tiles: padded(of_keys) }
 }
 
-pub(super) fn tables(
+/// Returns the tables of an attention whose blocks own `tile` rows.
+pub fn tables(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
@@ -147,7 +148,7 @@ pub(super) fn tables(
     let (queries, keys) = (call.sequences(), key_sequences(call, description));
     let keys = &*keys;
     let name = |what: &str| {
-        let sides = (call.name(""), call.input(1).side);
+        let sides = (call.queries.name, call.keys.name);
         let sums = description.projection.map(|projection| projection.count);
         format!("{what} {tile} {sides:?} {:?} {sums:?}", description.attention_mask)
     };
@@ -157,7 +158,7 @@ pub(super) fn tables(
         let spans = |texts: &BatchSequences| texts.spans().cloned().collect::<Vec<_>>();
         format!("{} {:?} {:?}", name(""), spans(queries), spans(keys))
     });
-    let kept = tables.cache.clone();
+    let kept = tables.cache().clone();
     let lists = || {
         made.get_or_init(|| {
             let make = || lists(description, tile, max_runs_of_row, queries, keys);
@@ -180,5 +181,83 @@ pub(super) fn tables(
         query_count: count(queries),
         key_tiles: tables.ints(&name("key tiles"), || lists().key_tiles.clone()),
         key_count: count(keys),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attention(attention_mask: AttentionMask) -> Attention {
+        Attention {
+            layer: 0,
+            heads: 2,
+            kv_heads: 1,
+            head_size: 8,
+            scale: 1.0,
+            attention_mask,
+            softcap: None,
+            alibi: Vec::new(),
+            bias: None,
+            sinks: None,
+            projection: None,
+        }
+    }
+
+    fn texts(lengths: &[usize]) -> BatchSequences {
+        let mut texts = BatchSequences::default();
+        lengths.iter().for_each(|&length| texts.push(&vec![0; length], &[]));
+        texts
+    }
+
+    #[test]
+    fn tiles_cover_exactly_the_visible_pairs() {
+        for attention_mask in [
+            AttentionMask::Causal(None),
+            AttentionMask::Causal(Some(5)),
+            AttentionMask::Full,
+            AttentionMask::LocalWindow(3),
+        ] {
+            let texts = texts(&[1, 65, 200]);
+            let seen = visible_runs(&attention(attention_mask), &texts, &texts);
+            let [of_queries, of_keys] = tiles(64, &seen, &texts, &texts);
+            let rows = |tiles: &[[i32; TILE_FIELDS]]| tiles.iter().map(|tile| tile[1]).sum::<i32>();
+            assert_eq!([rows(&of_queries), rows(&of_keys)], [266, 266], "every row once");
+            for tile in of_queries {
+                let [first, count, base, _, key_first, key_end, ..] = tile.map(|number| number as usize);
+                let runs: Vec<_> = seen[first..first + count].iter().flatten().collect();
+                assert_eq!(
+                    runs.iter().map(|run| run.start).min(),
+                    Some(key_first),
+                    "{attention_mask:?} {tile:?}"
+                );
+                assert_eq!(
+                    runs.iter().map(|run| run.end).max(),
+                    Some(key_end),
+                    "{attention_mask:?} {tile:?}"
+                );
+                assert!(first >= base);
+            }
+            for tile in of_keys {
+                let [first, count, base, query_base, query_first, query_end, ..] =
+                    tile.map(|number| number as usize);
+                let own = first - base..first - base + count;
+                let length = tile[6] as usize;
+                for row in 0..length {
+                    let visible_here =
+                        seen[query_base + row].iter().any(|run| run.start < own.end && own.start < run.end);
+                    let inside = (query_first..query_end).contains(&row);
+                    assert!(!visible_here || inside, "{attention_mask:?} {tile:?} {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_tiles_are_launched_first() {
+        let texts = texts(&[300]);
+        let seen = visible_runs(&attention(AttentionMask::Causal(None)), &texts, &texts);
+        let [of_queries, _] = tiles(64, &seen, &texts, &texts);
+        assert!(of_queries.is_sorted_by_key(|tile| std::cmp::Reverse(tile[5] - tile[4])));
     }
 }
