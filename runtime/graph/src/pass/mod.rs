@@ -1,10 +1,11 @@
 //! Graph passes: small pure functions from graph to graph, one file and one line in [`PASSES`] each.
 //!
-//! A pass never changes the result, not even by one bit. Apart from the passes, `layers.rs` skips layers and `cut.rs`
-//! extracts parts.
+//! A pass never changes the result, not even by one bit. Apart from the passes, `layers.rs` skips layers, `cut.rs`
+//! extracts parts, and `fusion.rs` finds nodes that one kernel can compute.
 
 pub mod cut;
 mod fuse_linear;
+pub mod fusion;
 pub mod layers;
 mod prune;
 

@@ -8,8 +8,8 @@ use siskin_cuda::ops::norm::NormPtrs;
 use siskin_cuda::ops::{Destination, OpCall, OpTensors, RowSequences};
 use siskin_device::DevicePtr;
 use siskin_format::Result;
-use siskin_graph::op::Activate;
-use siskin_graph::{ActivationFunction, Op, ValueId};
+use siskin_graph::pass::fusion::{self, FusedPair};
+use siskin_graph::{ActivationFunction, ValueId};
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
@@ -126,11 +126,8 @@ impl<'a> PassBuilder<'a> {
         }
         let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
         let ScheduleStep::Forward { node: norm, .. } = next else { return Ok(None) };
-        let sum = &program.graph.nodes[node];
-        let follows = matches!(sum.op, Op::Add(_))
-            && matches!(program.graph.nodes[norm].op, Op::Norm(_))
-            && program.graph.nodes[norm].inputs == [sum.output];
-        if !follows {
+        let nodes = &program.graph.nodes;
+        if fusion::pair(&nodes[node], &nodes[norm]) != Some(FusedPair::SumAndNorm) {
             return Ok(None);
         }
         let own = &self.schedule.uses[index];
@@ -149,9 +146,9 @@ impl<'a> PassBuilder<'a> {
     fn gelu_of_product(&self, index: usize, call: &OpCall<'_>) -> Option<(usize, DevicePtr)> {
         let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
         let ScheduleStep::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
-        let gelu = self.runner.program.graph.nodes[node].op
-            == Op::Activate(Activate { function: ActivationFunction::GeluTanh });
-        if !gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
+        let pair = fusion::pair(call.node, &self.runner.program.graph.nodes[node]);
+        let is_gelu = pair == Some(FusedPair::LinearAndActivation(ActivationFunction::GeluTanh));
+        if !is_gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
             return None;
         }
         if !op::fuses_gelu(call, self.fp8_scaling(call), self.runner.precision) {

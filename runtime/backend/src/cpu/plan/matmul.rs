@@ -1,13 +1,13 @@
 //! Lowers linear layers, and the experts of a mixture, to matmuls.
 
 use super::build::{PlanLowering, Planner, Quantized};
-use super::fusion::{self, FusedOp, Fusion};
 use super::{BufferView, Epilogue, MatmulPart, PlanStep, RowOp, slot_words};
 use siskin_format::Result;
 use siskin_graph::op::{Combine, Dispatch, ExpertLinear, Linear, Route, Routing};
-use siskin_graph::{Node, RowKind, ValueId, WeightId};
+use siskin_graph::pass::fusion::{self, FusedOp, MatmulEpilogue};
+use siskin_graph::{Node, Op, RowKind, ValueId, WeightId};
 use siskin_kernels::ops::quantize::QuantizedRowLayout;
-use siskin_kernels::panel::InputKind;
+use siskin_kernels::panel::{InputKind, ROWS};
 
 impl PlanLowering for Linear {
     fn plan(&self, planner: &mut Planner<'_>, node: &Node) -> Result<()> {
@@ -17,15 +17,15 @@ impl PlanLowering for Linear {
         let weights = self.parts.iter().map(|part| part.0);
         let kinds: Vec<_> = weights.map(|weight| planner.input_kind(weight)).collect();
         let inputs = planner.inputs(&kinds, input, from, rows);
-        let (after, output, turned) = match planner.after(node, inputs.len() == 1) {
+        let (after, output, gate_is_second) = match planner.after(node, inputs.len() == 1) {
             Some((after, fusion)) => {
                 planner.absorbed.extend(fusion.nodes);
-                (after, fusion.output, fusion.turned)
+                (after, fusion.output, fusion.gate_is_second)
             }
             None => (Epilogue::Nothing, node.output, false),
         };
         let to = planner.allocate(output, planner.steps.len());
-        let whole = planner.parts(&self.parts, after, turned, to);
+        let whole = planner.parts(&self.parts, after, gate_is_second, to);
         for (kind, input) in inputs {
             let of_kind = |part: &&MatmulPart| planner.input_kind(part.weight) == Some(kind);
             let parts = whole.iter().filter(of_kind).cloned().collect();
@@ -122,7 +122,7 @@ impl Planner<'_> {
         &self,
         parts: &[(WeightId, Option<WeightId>)],
         after: Epilogue,
-        turned: bool,
+        gate_is_second: bool,
         to: BufferView,
     ) -> Vec<MatmulPart> {
         if !matches!(after, Epilogue::Gate(_)) {
@@ -139,7 +139,7 @@ impl Planner<'_> {
             [whole] => vec![half(whole, 0), half(whole, to.columns)],
             _ => parts.iter().map(|part| half(part, 0)).collect(),
         };
-        if turned {
+        if gate_is_second {
             halves.reverse();
         }
         halves
@@ -168,14 +168,24 @@ impl Planner<'_> {
     }
 
     /// Returns the epilogue of a linear node and the nodes that it fuses.
-    fn after(&self, node: &Node, one_kind: bool) -> Option<(Epilogue, Fusion)> {
-        let fusion = fusion::of(self.graph, node)?;
-        let after = match fusion.with {
+    fn after(&self, node: &Node, one_kind: bool) -> Option<(Epilogue, MatmulEpilogue)> {
+        let fusion = fusion::matmul_epilogue(self.graph, node)?;
+        let after = match fusion.op {
             FusedOp::Plus(other) => Epilogue::Plus(self.views[other]?),
             FusedOp::Activate(kind) => Epilogue::Activate(kind),
-            FusedOp::Gate(kind) if one_kind => Epilogue::Gate(kind),
+            FusedOp::Gate(kind) if one_kind && self.halves_are_panels(node) => Epilogue::Gate(kind),
             FusedOp::Gate(_) => return None,
         };
         Some((after, fusion))
+    }
+
+    /// Returns whether each half of a single matrix is whole panels, as gate and up must be.
+    fn halves_are_panels(&self, node: &Node) -> bool {
+        match &node.op {
+            Op::Linear(Linear { parts }) if parts.len() == 1 => {
+                self.graph.weights[parts[0].0].rows.is_multiple_of(2 * ROWS)
+            }
+            _ => true,
+        }
     }
 }

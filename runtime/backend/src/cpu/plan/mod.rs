@@ -3,7 +3,6 @@
 mod buffers;
 mod build;
 mod cached;
-mod fusion;
 mod matmul;
 mod print;
 mod row_wise;

@@ -1,12 +1,30 @@
-//! Matmul epilogue fusion: finds the nodes that can be computed while a matmul's outputs are still in cache.
+//! Finds nodes that one kernel can compute. Graphs stay as they are: a backend takes what it has kernels for.
 
-use siskin_kernels::panel::ROWS;
+use crate::op::{Linear, Op};
+use crate::{ActivationFunction, Graph, Node, ValueId, WeightId};
 
-use siskin_graph::op::Linear;
-use siskin_graph::{ActivationFunction, Graph, Node, Op, ValueId, WeightId};
+/// Two nodes of which the second reads only the first, where the outputs of both are kept, as training needs them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FusedPair {
+    /// A residual connection and the norm after it.
+    SumAndNorm,
+    /// A matmul and its activation.
+    LinearAndActivation(ActivationFunction),
+}
 
-/// The fused operation.
-pub(super) enum FusedOp {
+/// Returns how a node and the one computed next can be fused, if their outputs are kept.
+pub fn pair(first: &Node, second: &Node) -> Option<FusedPair> {
+    match (&first.op, &second.op) {
+        _ if second.inputs != [first.output] => None,
+        (Op::Add(_), Op::Norm(_)) => Some(FusedPair::SumAndNorm),
+        (Op::Linear(_), Op::Activate(activate)) => Some(FusedPair::LinearAndActivation(activate.function)),
+        _ => None,
+    }
+}
+
+/// The operation that is fused into a matmul.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FusedOp {
     /// Residual: adds a value that is already computed.
     Plus(ValueId),
     /// Applies an activation.
@@ -16,23 +34,25 @@ pub(super) enum FusedOp {
     Gate(ActivationFunction),
 }
 
-/// Nodes that are fused into a matmul.
-pub(super) struct Fusion {
-    pub with: FusedOp,
+/// The nodes that can be computed while a matmul's outputs are still in registers, where only the last output is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatmulEpilogue {
+    /// The operation.
+    pub op: FusedOp,
     /// The value that replaces the matmul's output.
     pub output: ValueId,
+    /// The indices of the nodes.
     pub nodes: Vec<usize>,
-    /// Whether the second matrix is the gate.
-    pub turned: bool,
+    /// Whether the second matrix, or half, is the gate.
+    pub gate_is_second: bool,
 }
 
 /// Returns what can be fused into a linear node.
-pub(super) fn of(graph: &Graph, node: &Node) -> Option<Fusion> {
+pub fn matmul_epilogue(graph: &Graph, node: &Node) -> Option<MatmulEpilogue> {
     let Op::Linear(Linear { parts }) = &node.op else { return None };
     let rows = |part: &(WeightId, _)| graph.weights[part.0].rows;
     match &parts[..] {
-        [whole] => next(graph, node.output)
-            .or_else(|| gate(graph, node.output).filter(|_| rows(whole).is_multiple_of(2 * ROWS))),
+        [_] => next(graph, node.output).or_else(|| gate(graph, node.output)),
         [first, second] if rows(first) == rows(second) => gate(graph, node.output),
         _ => None,
     }
@@ -46,9 +66,9 @@ fn only_use(graph: &Graph, value: ValueId) -> Option<(usize, &Node)> {
     (once && uses.next().is_none() && graph.output != value).then_some((at, node))
 }
 
-fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
+fn next(graph: &Graph, product: ValueId) -> Option<MatmulEpilogue> {
     let (at, node) = only_use(graph, product)?;
-    let with = match (&node.op, &node.inputs[..]) {
+    let op = match (&node.op, &node.inputs[..]) {
         // Addition is commutative, bit for bit.
         (Op::Add(_), &[a, b]) => {
             let other = if a == product { b } else { a };
@@ -57,11 +77,11 @@ fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
         (Op::Activate(activate), _) => FusedOp::Activate(activate.function),
         _ => return None,
     };
-    Some(Fusion { with, output: node.output, nodes: vec![at], turned: false })
+    Some(MatmulEpilogue { op, output: node.output, nodes: vec![at], gate_is_second: false })
 }
 
 /// Matches the two halves of a matmul's output, one of which gates the other.
-fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
+fn gate(graph: &Graph, product: ValueId) -> Option<MatmulEpilogue> {
     let mut halves = Vec::new();
     for (at, node) in graph.nodes.iter().enumerate().filter(|(_, node)| node.inputs.contains(&product)) {
         let Op::SliceColumns(slice) = node.op else { return None };
@@ -78,6 +98,10 @@ fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
     let ((gate_at, node), (same, _)) = (only_use(graph, a)?, only_use(graph, b)?);
     let (Op::Gate(gate), true) = (&node.op, gate_at == same) else { return None };
     let starts_with = if node.inputs.first() == Some(&a) { first } else { second };
-    let nodes = vec![at, other_at, gate_at];
-    Some(Fusion { with: FusedOp::Gate(gate.function), output: node.output, nodes, turned: starts_with != 0 })
+    Some(MatmulEpilogue {
+        op: FusedOp::Gate(gate.function),
+        output: node.output,
+        nodes: vec![at, other_at, gate_at],
+        gate_is_second: starts_with != 0,
+    })
 }
