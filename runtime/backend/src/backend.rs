@@ -15,7 +15,7 @@ use crate::weights::WeightSource;
 
 /// Selects a model's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GraphSide {
+pub enum ModelPart {
     /// The encoder, which takes a whole sequence at once.
     Encoder,
     /// The decoder, which takes tokens step by step.
@@ -28,11 +28,11 @@ pub struct ForwardPass {
     /// The graph, as the family built it.
     pub graph: Graph,
     /// Whose weights it uses.
-    pub side: GraphSide,
+    pub part: ModelPart,
     /// The maximum number of rows in a batch.
-    pub rows: usize,
+    pub max_rows: usize,
     /// The maximum number of output rows in a batch; at most `rows`.
-    pub outputs: usize,
+    pub max_output_rows: usize,
     /// The number of positions.
     pub positions: usize,
 }
@@ -74,12 +74,12 @@ pub trait Module: Send + Sync {
     /// Returns the size of a block of each group.
     fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>>;
 
-    /// Returns what [`Module::executable`] would allocate.
-    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse>;
+    /// Returns what [`Module::create_executable`] would allocate.
+    fn memory_requirements(&self, limits: &ExecutionLimits) -> Result<MemoryUse>;
 
     /// Prepares passes, numbered as in the list: plans them, and allocates activations and blocks. Nothing is allocated
     /// by later calls.
-    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>>;
+    fn create_executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>>;
 }
 
 /// What an executable runs, and how much of it at once.
@@ -88,7 +88,7 @@ pub struct ExecutionLimits {
     /// The passes, by their numbers.
     pub passes: Arc<[ForwardPass]>,
     /// The blocks of the KV cache.
-    pub blocks: BlockLayout,
+    pub block_layout: BlockLayout,
 }
 
 /// Allocated bytes.
@@ -107,7 +107,7 @@ pub struct ForwardInput<'a> {
     /// The rows.
     pub batch: &'a Batch,
     /// Where the keys and values of their sequences are.
-    pub blocks: &'a BlockTable,
+    pub block_table: &'a BlockTable,
     /// Cancels the pass, from another thread.
     pub cancel: &'a AtomicBool,
     /// The maximum number of threads.
@@ -126,10 +126,10 @@ pub trait Executable: Send + Sync {
     fn memory(&self) -> MemoryUse;
 
     /// Returns the contents of the KV cache's blocks.
-    fn blocks(&self) -> &dyn BlockStorage;
+    fn block_storage(&self) -> &dyn BlockStorage;
 
     /// Returns the contents of the KV cache's blocks, for writing.
-    fn blocks_mut(&mut self) -> &mut dyn BlockStorage;
+    fn block_storage_mut(&mut self) -> &mut dyn BlockStorage;
 
     /// Called when sequence `to` becomes a fork of `from`.
     fn fork(&mut self, _from: usize, _to: usize) {}

@@ -38,26 +38,26 @@ pub mod block_table;
 pub mod cancel;
 pub mod context;
 pub mod cpu;
-mod experts;
 pub mod external;
 pub mod external_model;
 pub mod governor;
 mod kv_storage;
 pub mod loaded_model;
+mod moe_routing;
 pub mod observer;
 mod position_bias;
 pub mod reference;
-mod rope_angles;
+mod rope_frequencies;
 mod state;
 pub mod thread_pool;
 mod weights;
 
 pub use backend::{
     Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
-    GraphSide, MemoryUse, Module,
+    MemoryUse, ModelPart, Module,
 };
 pub use batch::{Batch, TokenRow};
-pub use rope_angles::angles;
+pub use rope_frequencies::rope_cos_sin;
 pub use weights::{ModelWeights, WeightSource, Weights};
 
 use batch::{marked_place, place};

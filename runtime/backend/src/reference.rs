@@ -13,8 +13,8 @@ use siskin_kernels::panel::{self, InputKind, ROWS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::experts::{self, Slots, slot_words};
 use super::kv_storage::{KvStorage, KvStorageLayout, KvView};
+use super::moe_routing::{self, Slots, slot_words};
 use super::state::{self, LinearAttentionHead};
 use super::{
     Backend, Batch, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput,
@@ -66,26 +66,26 @@ impl Module for ReferenceModule {
     }
 
     fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
-        Ok(KvStorageLayout::new(&limits.passes, &limits.blocks)?.block_bytes())
+        Ok(KvStorageLayout::new(&limits.passes, &limits.block_layout)?.block_bytes())
     }
 
-    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
-        let layout = KvStorageLayout::new(&limits.passes, &limits.blocks)?;
-        let (activations, kv_cache) = (self.weights.vector_bytes(), layout.bytes(&limits.blocks));
+    fn memory_requirements(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
+        let layout = KvStorageLayout::new(&limits.passes, &limits.block_layout)?;
+        let (activations, kv_cache) = (self.weights.vector_bytes(), layout.bytes(&limits.block_layout));
         Ok(MemoryUse { activations, kv_cache })
     }
 
-    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+    fn create_executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
         let passes = Arc::clone(&limits.passes);
         let distances = passes
             .iter()
-            .map(|pass| Distances::new(pass.graph.attentions(), self.weights.of(pass.side), pass.positions))
+            .map(|pass| Distances::new(pass.graph.attentions(), self.weights.of(pass.part), pass.positions))
             .collect();
-        let layout = KvStorageLayout::new(&passes, &limits.blocks)?;
+        let layout = KvStorageLayout::new(&passes, &limits.block_layout)?;
         Ok(Box::new(ReferenceExecutable {
             weights: Arc::clone(&self.weights),
             scalar: Kernels::for_cpu(Cpu::scalar()),
-            storage: KvStorage::new(layout, &limits.blocks)?,
+            storage: KvStorage::new(layout, &limits.block_layout)?,
             passes,
             distances,
             outputs: Table::new(),
@@ -111,8 +111,8 @@ impl Executable for ReferenceExecutable {
         let pass = &self.passes[input.pass];
         let forward = ReferencePass {
             graph: &pass.graph,
-            weights: self.weights.of(pass.side),
-            cache: self.storage.view(input.blocks),
+            weights: self.weights.of(pass.part),
+            cache: self.storage.view(input.block_table),
             batch: input.batch,
             distances: &self.distances[input.pass],
             scalar: &self.scalar,
@@ -130,11 +130,11 @@ impl Executable for ReferenceExecutable {
         MemoryUse { activations: self.weights.vector_bytes(), kv_cache: self.storage.bytes() }
     }
 
-    fn blocks(&self) -> &dyn BlockStorage {
+    fn block_storage(&self) -> &dyn BlockStorage {
         &self.storage
     }
 
-    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+    fn block_storage_mut(&mut self) -> &mut dyn BlockStorage {
         &mut self.storage
     }
 }
@@ -228,7 +228,7 @@ impl ReferencePass<'_> {
                     start = end;
                 }
             }),
-            Op::Route(routing) => each(&|row, out| experts::route(routing, &input(0)[row], out)),
+            Op::Route(routing) => each(&|row, out| moe_routing::route(routing, &input(0)[row], out)),
             Op::Dispatch(routing) => {
                 let words = self.arrangement(routing, input(1));
                 let slots = Slots::new(routing, &words);
@@ -261,7 +261,7 @@ impl ReferencePass<'_> {
                 each(&|row, out| {
                     let mut cos_sin = vec![0.0; 2 * table.frequencies.len()];
                     let row_of = self.batch.rows[row];
-                    super::angles(table, row_of.position, row_of.length, &mut cos_sin);
+                    super::rope_cos_sin(table, row_of.position, row_of.rope_length, &mut cos_sin);
                     rope::reference(&cos_sin, *head_size, &input(0)[row], out);
                 })
             }
@@ -332,7 +332,7 @@ impl ReferencePass<'_> {
 
     fn arrangement(&self, routing: &Routing, routed: &Table) -> Vec<i32> {
         let mut words = vec![0; slot_words(routing, self.batch.rows.len())];
-        experts::arrange(routing, self.batch, |row| &routed[row], &mut words);
+        moe_routing::assign_slots(routing, self.batch, |row| &routed[row], &mut words);
         words
     }
 

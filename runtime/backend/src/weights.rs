@@ -7,7 +7,7 @@ use siskin_graph::arch::Graphs;
 use siskin_graph::{Graph, Weight, WeightId, WeightRole};
 use siskin_kernels::ops::attention::CacheType;
 
-use super::GraphSide;
+use super::ModelPart;
 
 /// What the weights of a model are bound to.
 pub struct WeightSource<'a> {
@@ -39,10 +39,10 @@ impl ModelWeights {
     }
 
     /// Returns the weights of a side.
-    pub fn of(&self, side: GraphSide) -> &Weights {
+    pub fn of(&self, side: ModelPart) -> &Weights {
         match side {
-            GraphSide::Encoder => &self.encoder,
-            GraphSide::Decoder => &self.decoder,
+            ModelPart::Encoder => &self.encoder,
+            ModelPart::Decoder => &self.decoder,
         }
     }
 

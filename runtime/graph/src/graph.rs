@@ -3,7 +3,7 @@
 use crate::op::Op;
 use crate::rope::{Rope, RopeScalingMethod};
 use crate::types::{Attention, AttentionMask, RowKind, ValueId, ValueShape, Weight};
-use crate::window::Window;
+use crate::window::StreamingWindow;
 
 /// An operation with its inputs and its output.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,7 +140,10 @@ impl Graph {
 
     /// Returns the graph with attention limited to the `recent` newest positions and the `first` ones (attention
     /// sinks).
-    pub fn with_streaming_window(&self, Window { recent, first }: Window) -> Self {
+    pub fn with_streaming_window(
+        &self,
+        StreamingWindow { window: recent, sinks: first }: StreamingWindow,
+    ) -> Self {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
             if let Op::Attention(attention) = &mut node.op

@@ -45,6 +45,6 @@ pub use op::Op;
 pub use pooling::Pooling;
 pub use rope::{Rope, RopeScaling, RopeScalingMethod};
 pub use types::*;
-pub use window::Window;
+pub use window::StreamingWindow;
 
 pub use siskin_kernels::functions::{ActivationFunction, GateLimits};

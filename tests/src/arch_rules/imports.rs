@@ -33,11 +33,11 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/backend/src",
         &[
-            &["cancel", "external_model", "governor", "observer", "rope_angles", "thread_pool"],
+            &["cancel", "external_model", "governor", "observer", "rope_frequencies", "thread_pool"],
             &[
                 "batch",
                 "block_table",
-                "experts",
+                "moe_routing",
                 "backend",
                 "kv_storage",
                 "position_bias",

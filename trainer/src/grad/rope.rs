@@ -15,7 +15,7 @@ fn rotations<T: Real>(call: &RuleCall<'_, T>, rope: usize) -> (Vec<f32>, usize) 
     let texts = call.sequences();
     let mut all = vec![0.0; texts.rows.len() * width];
     for (row, out) in texts.rows.iter().zip(all.chunks_mut(width.max(1))) {
-        siskin_backend::angles(rope, row.position, texts.sequences[row.sequence].rows.len(), out);
+        siskin_backend::rope_cos_sin(rope, row.position, texts.sequences[row.sequence].rows.len(), out);
     }
     (all, width)
 }

@@ -342,7 +342,7 @@ fn own(
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let config = &model.config;
-    if model.hyper.mixed > 0 || config.word(&["attention_feature_map"])?.is_some() {
+    if model.hyper.projected_positions > 0 || config.word(&["attention_feature_map"])?.is_some() {
         let message = "llama.cpp has no such attention: it only has softmax attention";
         return Err(Error::unsupported("attention", message));
     }

@@ -48,7 +48,7 @@ pub(super) fn prove(
     if bytes > MAX_BYTES {
         return Ok(Proof::Impossible("it is too large for a trial run".to_owned()));
     }
-    if (source.family().hyper)(source.config())?.features > 0 {
+    if (source.family().read_config)(source.config())?.features > 0 {
         return Ok(Proof::Impossible("audio models cannot be verified".to_owned()));
     }
     let general = match General::of_parts(models, stores, source.config().values()) {
@@ -86,7 +86,7 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
     let hyper = &ours.config;
-    let max = hyper.text.min(hyper.context).min(general.interface().context);
+    let max = hyper.encoder_context.min(hyper.context).min(general.interface().context);
     // One input exceeds the sliding window.
     let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MAX_WINDOW);
     let beyond = windows.max().map(|window| window + LENGTHS[0]);
@@ -126,7 +126,7 @@ fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written
             let got = if theirs.count() == 1 { got.get(..theirs.columns).unwrap_or_default() } else { &got };
             worst = worst.max(difference(got, &theirs.values));
             if ids.len() < FILLED
-                && FILLED <= ours.config.text
+                && FILLED <= ours.config.encoder_context
                 && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
             {
                 // Padding is token 0, which a convolution may read after the last token.
@@ -157,7 +157,15 @@ struct Text<'a> {
 impl<'a> Text<'a> {
     fn input(self, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
         let Self { ids, segments, after } = self;
-        SequenceInput { sequence, tokens: ids, segments, outputs, features: &[], global: &[], after }
+        SequenceInput {
+            sequence,
+            tokens: ids,
+            token_type_ids: segments,
+            outputs,
+            features: &[],
+            global_positions: &[],
+            padding_token: after,
+        }
     }
 }
 
@@ -177,7 +185,7 @@ fn write(ours: &Arc<LoadedModel>, text: Option<Text<'_>>, ids: &[u32]) -> Result
     let limits = DecoderLimits {
         context: ids.len(),
         batch: ids.len(),
-        text: text.map_or(0, |text| text.ids.len()),
+        encoder_context: text.map_or(0, |text| text.ids.len()),
         cache: Some(CacheType::F32),
         window: None,
     };
@@ -187,7 +195,7 @@ fn write(ours: &Arc<LoadedModel>, text: Option<Text<'_>>, ids: &[u32]) -> Result
     if let Some(text) = text {
         context.encode(&[text.input(sequence, OutputRows::None)])?;
     }
-    context.reserve_positions(sequence, ids.len())?;
+    context.set_expected_length(sequence, ids.len())?;
     context.forward(&[BatchEntry::new(sequence, ids, OutputRows::All)])?;
     Ok((0..ids.len()).flat_map(|row| context.output(row)).copied().collect())
 }

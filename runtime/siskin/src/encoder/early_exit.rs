@@ -99,8 +99,17 @@ impl Encoder {
 
 /// Returns the encoder input of a sequence.
 pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
-    let Tokens { ids, segments, features, global, after } = tokens;
-    SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, outputs }
+    let Tokens { ids, token_type_ids: segments, features, global_positions: global, padding_token: after } =
+        tokens;
+    SequenceInput {
+        sequence,
+        tokens: ids,
+        token_type_ids: segments,
+        features,
+        global_positions: global,
+        padding_token: *after,
+        outputs,
+    }
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl Encoder {
                 false => [&segments[..inner.start], &segments[part], &segments[inner.end..]].concat(),
             };
             let spans = tokens[places[1].clone()].iter().map(|token| tokenizer.span(second, token)).collect();
-            Pair { tokens: Tokens { segments, ..ids(&tokens) }, spans, places }
+            Pair { tokens: Tokens { token_type_ids: segments, ..ids(&tokens) }, spans, places }
         };
         Ok(parts.into_iter().map(pair).collect())
     }

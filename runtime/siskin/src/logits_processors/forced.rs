@@ -11,7 +11,8 @@ struct ForcedTokens {
 
 /// Builds the processor if `rules` enable it.
 pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
-    let LogitsProcessorOptions { forced_first: first, ref forced_last, .. } = *rules;
+    let LogitsProcessorOptions { forced_bos_token_id: first, forced_eos_token_ids: ref forced_last, .. } =
+        *rules;
     let is_on = first.is_some() || !forced_last.is_empty();
     is_on.then(|| Arc::new(ForcedTokens { first, last: forced_last.clone() }) as Arc<dyn LogitsProcessor>)
 }

@@ -7,7 +7,7 @@ use crate::encoder::{EmbedOptions, OverflowMode, Pooling, Prompt};
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::sample::SamplerOptions;
 use crate::session::{GenerateOptions, SessionOptions};
-use siskin_graph::Window;
+use siskin_graph::StreamingWindow;
 
 /// Bytes of fields in a fixed order. Lists are preceded by their lengths.
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl Fields {
 pub(super) fn of_generation(session: &SessionOptions, generate: GenerateOptions) -> Vec<u8> {
     let SessionOptions {
         batch: _,
-        text: _,
+        encoder_context: _,
         template: _,
         context,
         window,
@@ -75,7 +75,7 @@ pub(super) fn of_generation(session: &SessionOptions, generate: GenerateOptions)
     let GenerateOptions { max_tokens, raw, parse_special: special } = generate;
     let mut fields = Fields::default();
     fields.sizes(&[*context, *forks]).option(*budget).cache_type(*cache);
-    let window = window.map(|Window { recent, first }| [recent, first]);
+    let window = window.map(|StreamingWindow { window: recent, sinks: first }| [recent, first]);
     fields.sizes(&[usize::from(window.is_some())]).sizes(&window.unwrap_or_default());
     fields.texts(stop).texts(dry_breakers);
     fields.sizes(&[max_tokens, usize::from(raw), usize::from(special)]);
@@ -108,7 +108,7 @@ fn add_sampler(fields: &mut Fields, sampler: &SamplerOptions) {
         mirostat_tau,
         mirostat_eta,
         logit_bias,
-        rules,
+        logits_processors: rules,
         log_probabilities,
         top_log_probabilities,
     } = sampler;
@@ -129,15 +129,15 @@ fn add_sampler(fields: &mut Fields, sampler: &SamplerOptions) {
 
 fn add_rules(fields: &mut Fields, rules: &LogitsProcessorOptions) {
     let LogitsProcessorOptions {
-        ends,
+        eos_token_ids: ends,
         repetition_penalty,
-        no_repeat,
-        no_repeat_source,
+        no_repeat_ngram_size: no_repeat,
+        encoder_no_repeat_ngram_size: no_repeat_source,
         bad_words,
         min_length,
         min_tokens,
-        forced_first,
-        forced_last,
+        forced_bos_token_id: forced_first,
+        forced_eos_token_ids: forced_last,
         suppress,
         suppress_first,
     } = rules;

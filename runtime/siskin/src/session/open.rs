@@ -53,7 +53,7 @@ impl Model {
         let made = self.context_options(options, sequences, output_rows)?;
         let kv_budget = resources.and_then(|resources| resources.kv_budget);
         if let Some(budget) = options.budget {
-            budget::check(budget, made.cache.context, &|context| {
+            budget::check(budget, made.cache.context_length, &|context| {
                 let options = SessionOptions { context, ..options.clone() };
                 let options = self.context_options(&options, sequences, output_rows)?;
                 let MemoryUse { activations, kv_cache } =
@@ -79,9 +79,9 @@ impl Model {
         sequences: usize,
         output_rows: usize,
     ) -> Result<ContextOptions> {
-        let SessionOptions { context, batch, text, cache, window, .. } = *options;
+        let SessionOptions { context, batch, encoder_context: text, cache, window, .. } = *options;
         self.loaded().context_options(
-            &DecoderLimits { context, batch, text, cache, window },
+            &DecoderLimits { context, batch, encoder_context: text, cache, window },
             sequences,
             output_rows,
         )

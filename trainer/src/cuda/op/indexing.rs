@@ -89,7 +89,7 @@ fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: RopePtrs, index:
     let longest = texts.max_length();
     // If angles do not depend on the sequence length, tables are per position, otherwise per row.
     let by_row = rope.scaling.is_some();
-    let cos_sin = work.tables.floats(&call.name(&format!("turns {index}")), || {
+    let cos_sin = work.tables.floats(&call.name(&format!("cos_sin {index}")), || {
         let of_rows = texts.rows.iter().map(|row| (row.position, texts.sequences[row.sequence].rows.len()));
         let places: Vec<(usize, usize)> = if by_row {
             of_rows.collect()
@@ -98,7 +98,7 @@ fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: RopePtrs, index:
         };
         let mut all = vec![0.0; places.len() * 2 * pairs];
         for ((position, length), out) in places.into_iter().zip(all.chunks_mut((2 * pairs).max(1))) {
-            siskin_backend::angles(rope, position, length, out);
+            siskin_backend::rope_cos_sin(rope, position, length, out);
         }
         all
     });

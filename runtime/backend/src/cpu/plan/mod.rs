@@ -6,7 +6,7 @@ mod fusion;
 mod print;
 
 use crate::Weights;
-use crate::experts::slot_words;
+use crate::moe_routing::slot_words;
 use siskin_graph::{
     ActivationFunction, Attention, GateLimits, NormKind, Recurrence, Routing, RowCounts, RowKind, WeightId,
 };

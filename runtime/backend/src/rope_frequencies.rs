@@ -4,7 +4,7 @@ use siskin_graph::{Rope, RopeScalingMethod};
 use siskin_kernels::ops::rope;
 
 /// Writes all cosines, then all sines for `position` in a sequence of current or expected length `length`.
-pub fn angles(table: &Rope, position: usize, length: usize, out: &mut [f32]) {
+pub fn rope_cos_sin(table: &Rope, position: usize, length: usize, out: &mut [f32]) {
     let position = position as u32;
     let long = table.scaling.as_ref().filter(|scaling| length > scaling.length);
     match long.map(|scaling| (&scaling.method, scaling.length)) {
