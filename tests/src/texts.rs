@@ -125,14 +125,9 @@ fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<Tokens> {
     let text = |(row, mut ids): (usize, Vec<u32>)| {
         let count = mask[row].iter().filter(|&&there| there == 1).count();
         ids.truncate(count);
-        let segments = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
+        let token_type_ids = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
         let global = marks.as_ref().map(|all| (0..count).filter(|&place| all[row][place] == 1).collect());
-        Tokens {
-            ids,
-            token_type_ids: segments,
-            global_positions: global.unwrap_or_default(),
-            ..Tokens::default()
-        }
+        Tokens { ids, token_type_ids, global_positions: global.unwrap_or_default(), ..Tokens::default() }
     };
     rows_of_ids(&io["input_ids"]).into_iter().enumerate().map(text).collect()
 }

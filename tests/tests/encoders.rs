@@ -375,21 +375,15 @@ fn refused_texts_change_nothing() {
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
     let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, outputs| {
-        let Tokens {
-            ids,
-            token_type_ids: segments,
-            features,
-            global_positions: global,
-            padding_token: after,
-        } = text;
-        let (tokens, after) = (&ids[..], *after);
+        let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+        let (tokens, padding_token) = (&ids[..], *padding_token);
         context.encode(&[SequenceInput {
             sequence,
             tokens,
-            token_type_ids: segments,
+            token_type_ids,
             features,
-            global_positions: global,
-            padding_token: after,
+            global_positions,
+            padding_token,
             outputs,
         }])
     };

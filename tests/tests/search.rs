@@ -291,11 +291,11 @@ fn what_would_have_no_effect_is_refused() {
     let far = 1 << 20;
     for (search, want) in [
         (SearchOptions { beams: 0, ..Default::default() }, "beams"),
-        (SearchOptions { beams: 1, num_beam_groups: 2, ..Default::default() }, "groups"),
+        (SearchOptions { beams: 1, num_beam_groups: 2, ..Default::default() }, "num_beam_groups"),
         (SearchOptions { beams: 1, diversity: 0.5, ..Default::default() }, "diversity"),
         (SearchOptions { beams: 2, diversity: 0.5, ..Default::default() }, "diversity"),
-        (SearchOptions { beams: 2, num_return_sequences: 3, ..Default::default() }, "best"),
-        (SearchOptions { beams: 1, num_return_sequences: 3, ..Default::default() }, "best"),
+        (SearchOptions { beams: 2, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
+        (SearchOptions { beams: 1, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
         (
             rules(siskin::logits_processors::LogitsProcessorOptions { min_tokens: 5, ..Default::default() }),
             "min_tokens",
@@ -319,7 +319,7 @@ fn what_would_have_no_effect_is_refused() {
                 forced_bos_token_id: Some(far),
                 ..Default::default()
             }),
-            "forced_first",
+            "forced_bos_token_id",
         ),
     ] {
         let writing = Seq2SeqGenerateOptions { search: search.clone(), ..Seq2SeqGenerateOptions::default() };
@@ -346,7 +346,7 @@ fn what_would_have_no_effect_is_refused() {
         sampler: SamplerOptions::default(),
         ..Seq2SeqGenerateOptions::default()
     };
-    assert_eq!(place(&writing), "best");
+    assert_eq!(place(&writing), "num_return_sequences");
     // Settings for tokens outside the vocabulary are ignored.
     let config = json!({"suppress_tokens": [5, far], "bad_words_ids": [[far], [6]]});
     let rules = Seq2SeqGenerateOptions::of(&opened(&spelled("absent", "golden-texts/bart", &[], &config), 1))

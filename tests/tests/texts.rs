@@ -102,22 +102,16 @@ fn forks_write_on_from_what_was_read() {
         let mut context = model.context(&options, 3, 1).unwrap();
         let trunk = context.create();
         let hear = |context: &mut Context, sequence, text: &Tokens| {
-            let Tokens {
-                ids,
-                token_type_ids: segments,
-                features,
-                global_positions: global,
-                padding_token: after,
-            } = text;
-            let (outputs, after) = (OutputRows::None, *after);
+            let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+            let (outputs, padding_token) = (OutputRows::None, *padding_token);
             context
                 .encode(&[SequenceInput {
                     sequence,
                     tokens: ids,
-                    token_type_ids: segments,
+                    token_type_ids,
                     features,
-                    global_positions: global,
-                    padding_token: after,
+                    global_positions,
+                    padding_token,
                     outputs,
                 }])
                 .unwrap();

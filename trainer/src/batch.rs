@@ -23,7 +23,7 @@ pub struct BatchSequence {
     /// Its rows.
     pub rows: Range<usize>,
     /// The length of its prefix, which attends in both directions (prefix LM).
-    pub prefix: usize,
+    pub bidirectional_prefix: usize,
     /// Its frames of external features; empty: none.
     pub frames: Range<usize>,
 }

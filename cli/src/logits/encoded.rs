@@ -14,14 +14,8 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
     };
     let text = |row: usize| match rows.get(row) {
         Some(Row { ids, segments, global, after, .. }) => {
-            let (ids, segments, global) = (ids.clone(), segments.clone(), global.clone());
-            Tokens {
-                ids,
-                token_type_ids: segments,
-                global_positions: global,
-                padding_token: *after,
-                ..Tokens::default()
-            }
+            let (ids, token_type_ids, global_positions) = (ids.clone(), segments.clone(), global.clone());
+            Tokens { ids, token_type_ids, global_positions, padding_token: *after, ..Tokens::default() }
         }
         None => Tokens { features: input.frames(row), ..Tokens::default() },
     };

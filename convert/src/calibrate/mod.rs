@@ -157,14 +157,14 @@ impl Calibration {
 fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
     if model.graphs.encoder.is_some() {
         let outputs = OutputRows::None;
-        let (segments, features, global, after) = (&[][..], &[][..], &[][..], None);
+        let (token_type_ids, features, global_positions, padding_token) = (&[][..], &[][..], &[][..], None);
         context.encode(&[SequenceInput {
             sequence,
             tokens,
-            token_type_ids: segments,
+            token_type_ids,
             features,
-            global_positions: global,
-            padding_token: after,
+            global_positions,
+            padding_token,
             outputs,
         }])?;
     }

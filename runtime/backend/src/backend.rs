@@ -13,7 +13,7 @@ use crate::observer::Observer;
 use crate::thread_pool::ThreadPool;
 use crate::weights::WeightSource;
 
-/// Selects a model's weights.
+/// A part of a model, which has weights of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelPart {
     /// The encoder, which takes a whole sequence at once.
@@ -27,11 +27,11 @@ pub enum ModelPart {
 pub struct ForwardPass {
     /// The graph, as the family built it.
     pub graph: Graph,
-    /// Whose weights it uses.
+    /// Which weights it uses.
     pub part: ModelPart,
     /// The maximum number of rows in a batch.
     pub max_rows: usize,
-    /// The maximum number of output rows in a batch; at most `rows`.
+    /// The maximum number of output rows in a batch; at most `max_rows`.
     pub max_output_rows: usize,
     /// The number of positions.
     pub positions: usize,
@@ -77,7 +77,7 @@ pub trait Module: Send + Sync {
     /// Returns what [`Module::create_executable`] would allocate.
     fn memory_requirements(&self, limits: &ExecutionLimits) -> Result<MemoryUse>;
 
-    /// Prepares passes, numbered as in the list: plans them, and allocates activations and blocks. Nothing is allocated
+    /// Prepares passes, indexed as in the list: plans them, and allocates activations and blocks. Nothing is allocated
     /// by later calls.
     fn create_executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>>;
 }
@@ -85,9 +85,9 @@ pub trait Module: Send + Sync {
 /// What an executable runs, and how much of it at once.
 #[derive(Clone, Debug)]
 pub struct ExecutionLimits {
-    /// The passes, by their numbers.
+    /// The passes, by their indices.
     pub passes: Arc<[ForwardPass]>,
-    /// The blocks of the KV cache.
+    /// The KV cache groups and their numbers of blocks.
     pub block_layout: BlockLayout,
 }
 
@@ -102,7 +102,7 @@ pub struct MemoryUse {
 
 /// The input of a forward pass.
 pub struct ForwardInput<'a> {
-    /// Which pass, by its number.
+    /// The index of the pass.
     pub pass: usize,
     /// The rows.
     pub batch: &'a Batch,
@@ -125,10 +125,10 @@ pub trait Executable: Send + Sync {
     /// Returns the allocated bytes.
     fn memory(&self) -> MemoryUse;
 
-    /// Returns the contents of the KV cache's blocks.
+    /// Returns the blocks of the KV cache.
     fn block_storage(&self) -> &dyn BlockStorage;
 
-    /// Returns the contents of the KV cache's blocks, for writing.
+    /// Returns the blocks of the KV cache, for writing.
     fn block_storage_mut(&mut self) -> &mut dyn BlockStorage;
 
     /// Called when sequence `to` becomes a fork of `from`.

@@ -17,7 +17,7 @@ pub struct TokenRow {
     pub segment: u32,
     /// Its index among the global tokens of its sequence.
     pub global_index: Option<usize>,
-    /// Current or expected length of its sequence, for RoPE frequencies that depend on it.
+    /// The current or expected length of its sequence, which RoPE frequencies may depend on.
     pub rope_length: usize,
 }
 
@@ -169,7 +169,7 @@ pub(super) fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
     QueryPosition {
         position: row.position,
         encoded_length: blocks.encoded_length(row.sequence).unwrap_or(0),
-        prefix: blocks.bidirectional_prefix(row.sequence),
+        bidirectional_prefix: blocks.bidirectional_prefix(row.sequence),
         global_tokens: blocks.global_tokens(row.sequence),
     }
 }

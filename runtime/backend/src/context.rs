@@ -114,8 +114,8 @@ impl LoadedModel {
             let message = format!("{} tokens; the model supports at most {max}", limits.context);
             return Err(Error::new(ErrorKind::TooLong, "context", message));
         }
-        let context = if limits.context == 0 { max.min(2048) } else { limits.context };
-        let text = match self.graphs.encoder {
+        let context_length = if limits.context == 0 { max.min(2048) } else { limits.context };
+        let encoder_context = match self.graphs.encoder {
             None => 0,
             Some(_) if limits.encoder_context == 0 => self.config.encoder_context.min(2048),
             Some(_) => limits.encoder_context.min(self.config.encoder_context),
@@ -123,13 +123,13 @@ impl LoadedModel {
         if limits.window.is_some_and(|window| window.window == 0) {
             return Err(Error::argument("window", "must be at least 1"));
         }
-        let (types, sequences) = (self.cache_types(limits.cache), sequences.max(1));
+        let (types, max_sequences) = (self.cache_types(limits.cache), sequences.max(1));
         let cache = CacheOptions {
             types,
-            context_length: context,
-            max_sequences: sequences,
-            max_batch_tokens: limits.batch.clamp(1, context),
-            encoder_context: text,
+            context_length,
+            max_sequences,
+            max_batch_tokens: limits.batch.clamp(1, context_length),
+            encoder_context,
         };
         Ok(ContextOptions { window: limits.window, ..ContextOptions::decoder(cache, output_rows.max(1)) })
     }

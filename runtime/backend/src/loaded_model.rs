@@ -192,9 +192,9 @@ impl LoadedModel {
 
     /// Returns the plans of the CPU for batches of `rows` rows, as text.
     pub fn plan_text(&self, rows: usize) -> Result<String> {
-        let pass = |graph: &Option<Graph>, side| {
+        let pass = |graph: &Option<Graph>, part| {
             let graph = graph.clone()?;
-            Some(ForwardPass { graph, part: side, max_rows: rows, max_output_rows: 1, positions: rows })
+            Some(ForwardPass { graph, part, max_rows: rows, max_output_rows: 1, positions: rows })
         };
         let Graphs { encoder, decoder } = &self.graphs;
         let passes = [pass(encoder, ModelPart::Encoder), pass(decoder, ModelPart::Decoder)];

@@ -65,7 +65,7 @@ impl ModelWeights {
 pub struct Weights {
     bound: Vec<BoundWeight>,
     /// How many come from the file; those of an adapter follow.
-    own: usize,
+    from_file: usize,
 }
 
 impl Weights {
@@ -76,8 +76,8 @@ impl Weights {
             None => bind(weight, file),
         };
         let bound = graph.weights.iter().map(find).collect::<Result<_>>()?;
-        let own = graph.weights.iter().filter(|weight| placed.tensor(&weight.name).is_none()).count();
-        Ok(Self { bound, own })
+        let from_file = graph.weights.iter().filter(|weight| placed.tensor(&weight.name).is_none()).count();
+        Ok(Self { bound, from_file })
     }
 
     /// Returns a matrix; `None` if the weight is a vector, which binding rules out.
@@ -104,7 +104,7 @@ impl Weights {
     /// Returns whether any matrix of the file is f32: such models stay in full precision, KV cache included.
     fn any_full_precision(&self) -> bool {
         let full = |tensor: &Tensor| tensor.panel == siskin_kernels::panel::PanelType::F32;
-        self.bound[..self.own]
+        self.bound[..self.from_file]
             .iter()
             .any(|bound| matches!(bound, BoundWeight::Matrix(tensor) if full(tensor)))
     }

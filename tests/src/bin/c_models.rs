@@ -52,15 +52,15 @@ fn adapter(folder: &Path) -> Result<()> {
     let shape = base.tensor(tensor).map(|tensor| (tensor.rows, tensor.columns));
     let (rows, columns) = shape.ok_or_else(|| Error::argument("chat", "has no queries"))?;
     let numbers = |count: usize| (0..count).map(|i| (i * 5 % 7) as f32 - 3.0).collect();
-    let (first, second) = (numbers(2 * columns), numbers(rows * 2));
+    let (a, b) = (numbers(2 * columns), numbers(rows * 2));
     let part = LoraMatrix {
         tensor: tensor.to_owned(),
         rows,
         columns,
         rank: 2,
         scale: 1.0,
-        a: first,
-        b: second,
+        a,
+        b,
         magnitudes: Vec::new(),
     };
     let architecture = base.metadata().architecture.clone();

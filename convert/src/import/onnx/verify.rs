@@ -109,28 +109,28 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
 fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written: &[u32]) -> Result<f32> {
     let outline = general.interface();
     let graphs = &ours.graphs;
-    let segments: Vec<u32> = match outline.segments.min(ours.config.segments) {
+    let token_type_ids: Vec<u32> = match outline.segments.min(ours.config.segments) {
         0 | 1 => Vec::new(),
         kinds => (0..ids.len()).map(|index| (index * kinds / ids.len()) as u32).collect(),
     };
-    let text = Text { ids, segments: &segments, after: None };
+    let text = Text { ids, token_type_ids: &token_type_ids, padding_token: None };
     let mut worst = 0.0_f32;
     let mut memory = None;
     if graphs.encoder.is_some() {
         let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not take text"))?;
         // A graph that was exported without its head returns hidden states.
         let head = reads != OutputHead::Hidden;
-        let theirs = general.encode(ids, &segments, head)?;
+        let theirs = general.encode(ids, &token_type_ids, head)?;
         if graphs.decoder.is_none() || theirs.columns > 1 {
             let got = read(ours, text, head)?;
             let got = if theirs.count() == 1 { got.get(..theirs.columns).unwrap_or_default() } else { &got };
             worst = worst.max(difference(got, &theirs.values));
             if ids.len() < FILLED
                 && FILLED <= ours.config.encoder_context
-                && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
+                && let Some(filled) = general.read_padded(ids, &token_type_ids, head, FILLED)?
             {
                 // Padding is token 0, which a convolution may read after the last token.
-                let beside = read(ours, Text { after: Some(0), ..text }, head)?;
+                let beside = read(ours, Text { padding_token: Some(0), ..text }, head)?;
                 let got = if filled.count() == 1 { beside.get(..filled.columns) } else { Some(&beside[..]) };
                 worst = worst.max(difference(got.unwrap_or_default(), &filled.values));
             }
@@ -150,28 +150,28 @@ fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written
 #[derive(Clone, Copy)]
 struct Text<'a> {
     ids: &'a [u32],
-    segments: &'a [u32],
-    after: Option<u32>,
+    token_type_ids: &'a [u32],
+    padding_token: Option<u32>,
 }
 
 impl<'a> Text<'a> {
     fn input(self, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
-        let Self { ids, segments, after } = self;
+        let Self { ids, token_type_ids, padding_token } = self;
         SequenceInput {
             sequence,
             tokens: ids,
-            token_type_ids: segments,
+            token_type_ids,
             outputs,
             features: &[],
             global_positions: &[],
-            padding_token: after,
+            padding_token,
         }
     }
 }
 
 /// Returns our encoder's output for a text.
 fn read(ours: &Arc<LoadedModel>, text: Text<'_>, head: bool) -> Result<Vec<f32>> {
-    let rows = text.ids.len() + usize::from(text.after.is_some());
+    let rows = text.ids.len() + usize::from(text.padding_token.is_some());
     let types = ours.cache_types(Some(CacheType::F32));
     let options = ContextOptions { with_head: head, ..ContextOptions::encoder(types, rows, rows) };
     let mut context = Context::new(Arc::clone(ours), &options, None)?;

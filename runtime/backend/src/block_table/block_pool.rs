@@ -5,7 +5,8 @@ use siskin_format::Result;
 use siskin_graph::AttentionMask;
 use siskin_kernels::ops::attention::BLOCK;
 
-/// The lifetime of a layer's keys and values.
+/// What a KV cache group stores, and for how long: the layers of a group have the same kind, as in vLLM's hybrid KV cache
+/// manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvGroupKind {
     /// Full attention: as long as the sequence.
@@ -20,7 +21,7 @@ pub enum KvGroupKind {
     Transient,
 }
 
-/// The positions of a sliding window.
+/// The positions of a sliding window that stay in the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     /// The number of newest positions.
@@ -30,16 +31,16 @@ pub struct SlidingWindow {
 }
 
 impl KvGroupKind {
-    /// Returns the lifetime of keys and values under a mask, in sequences of up to `context` tokens.
+    /// Returns the kind of the layers with a mask, in sequences of up to `context` tokens.
     pub(super) fn of(attention_mask: AttentionMask, context: usize) -> Self {
-        let window = |recent: usize, first: usize| match recent.saturating_add(first) < context {
-            true => Self::SlidingWindow(SlidingWindow { window: recent, sinks: first }),
+        let sliding = |window: usize, sinks: usize| match window.saturating_add(sinks) < context {
+            true => Self::SlidingWindow(SlidingWindow { window, sinks }),
             false => Self::Full,
         };
         match attention_mask {
             AttentionMask::Causal(None) => Self::Full,
-            AttentionMask::Causal(Some(recent)) => window(recent, 0),
-            AttentionMask::StreamingLlm { window: recent, sinks: first } => window(recent, first),
+            AttentionMask::Causal(Some(window)) => sliding(window, 0),
+            AttentionMask::StreamingLlm { window, sinks } => sliding(window, sinks),
             AttentionMask::CausalEncoder(_)
             | AttentionMask::Full
             | AttentionMask::LocalWindow(_)
@@ -68,9 +69,7 @@ impl KvGroupKind {
     /// Returns the first block that the next token of a sequence of `length` tokens attends to, attention sinks aside.
     pub(super) fn first_visible(self, length: usize) -> usize {
         match self {
-            Self::SlidingWindow(SlidingWindow { window: recent, .. }) => {
-                (length + 1).saturating_sub(recent) / BLOCK
-            }
+            Self::SlidingWindow(SlidingWindow { window, .. }) => (length + 1).saturating_sub(window) / BLOCK,
             _ => 0,
         }
     }
@@ -78,8 +77,8 @@ impl KvGroupKind {
     /// Returns whether a sequence of `length` tokens may have dropped block `index`.
     pub(super) fn may_be_evicted(self, index: usize, length: usize) -> bool {
         match self {
-            Self::SlidingWindow(SlidingWindow { sinks: first, .. }) => {
-                (first.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
+            Self::SlidingWindow(SlidingWindow { sinks, .. }) => {
+                (sinks.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
             }
             _ => false,
         }
@@ -132,8 +131,8 @@ impl BlockPool {
 
     /// Frees the blocks that no future token of a sequence of `length` tokens attends to.
     pub(super) fn evict_outside_window(&mut self, blocks: &mut [BlockId], length: usize) {
-        let KvGroupKind::SlidingWindow(SlidingWindow { sinks: first, .. }) = self.kind else { return };
-        let dropped = blocks.iter_mut().take(self.kind.first_visible(length)).skip(first.div_ceil(BLOCK));
+        let KvGroupKind::SlidingWindow(SlidingWindow { sinks, .. }) = self.kind else { return };
+        let dropped = blocks.iter_mut().take(self.kind.first_visible(length)).skip(sinks.div_ceil(BLOCK));
         for block in dropped.filter(|block| **block != NO_BLOCK) {
             self.release(*block);
             *block = NO_BLOCK;

@@ -8,10 +8,10 @@ use siskin_kernels::ops::attention::BLOCK;
 /// Forks of sequences with recurrent states that there are extra blocks for.
 const FORKS: usize = 6;
 
-/// The number of blocks of a group of layers.
+/// A KV cache group: layers that keep the same positions and share a block pool, as in vLLM's hybrid KV cache manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvGroupLayout {
-    /// What the layers keep.
+    /// What the layers keep, and for how long.
     pub kind: KvGroupKind,
     /// The number of blocks.
     pub block_count: usize,
@@ -122,28 +122,22 @@ struct Extent {
 impl Extent {
     /// Returns how many blocks a group needs if all sequences have their maximum length.
     fn blocks(&self, kind: KvGroupKind, options: &CacheOptions) -> usize {
-        let CacheOptions {
-            context_length: context,
-            max_sequences: sequences,
-            max_batch_tokens: batch,
-            encoder_context: text,
-            ..
-        } = *options;
+        let CacheOptions { context_length, max_sequences, max_batch_tokens, encoder_context, .. } = *options;
         match kind {
-            KvGroupKind::Full => context.div_ceil(BLOCK).saturating_mul(sequences),
+            KvGroupKind::Full => context_length.div_ceil(BLOCK).saturating_mul(max_sequences),
             // Those that the window covers, those that a batch adds, and one at either end.
-            KvGroupKind::SlidingWindow(SlidingWindow { window: recent, sinks: first }) => context
-                .min(recent + first.next_multiple_of(BLOCK) + batch + 2 * BLOCK)
+            KvGroupKind::SlidingWindow(SlidingWindow { window, sinks }) => context_length
+                .min(window + sinks.next_multiple_of(BLOCK) + max_batch_tokens + 2 * BLOCK)
                 .div_ceil(BLOCK)
-                .saturating_mul(sequences),
+                .saturating_mul(max_sequences),
             // The states before and after the batch, and some for forks.
-            KvGroupKind::RecurrentState => sequences.saturating_mul(2).saturating_add(FORKS),
+            KvGroupKind::RecurrentState => max_sequences.saturating_mul(2).saturating_add(FORKS),
             // The last block of each sequence may hold only one position, and all tokens may be global.
-            KvGroupKind::Transient => (text.saturating_mul(1 + usize::from(self.has_global)))
+            KvGroupKind::Transient => (encoder_context.saturating_mul(1 + usize::from(self.has_global)))
                 .div_ceil(BLOCK)
-                .saturating_add(sequences)
-                .saturating_add(self.projected.div_ceil(BLOCK).saturating_mul(sequences)),
-            KvGroupKind::CrossAttention => text.div_ceil(BLOCK).saturating_mul(sequences),
+                .saturating_add(max_sequences)
+                .saturating_add(self.projected.div_ceil(BLOCK).saturating_mul(max_sequences)),
+            KvGroupKind::CrossAttention => encoder_context.div_ceil(BLOCK).saturating_mul(max_sequences),
         }
     }
 }

@@ -217,8 +217,8 @@ impl BlockTable {
 
     /// Returns the maximum number of blocks of one group per sequence.
     fn max_blocks(&self) -> usize {
-        let CacheOptions { context_length: context, encoder_context: text, .. } = self.layout.options;
-        context.max(text).div_ceil(BLOCK).max(2)
+        let CacheOptions { context_length, encoder_context, .. } = self.layout.options;
+        context_length.max(encoder_context).div_ceil(BLOCK).max(2)
     }
 
     fn empty_lists(&self) -> Vec<Vec<BlockId>> {

@@ -15,7 +15,7 @@ pub struct SavedSequence<'a> {
     /// The number of tokens.
     pub length: usize,
     /// The number of tokens that attend to each other bidirectionally.
-    pub prefix: usize,
+    pub bidirectional_prefix: usize,
     /// The expected length in tokens.
     pub expected_length: usize,
     words: &'a [[u8; 4]],
@@ -24,7 +24,7 @@ pub struct SavedSequence<'a> {
 impl<'a> SavedSequence<'a> {
     /// Wraps the saved blocks of a sequence of `length` tokens.
     pub fn new((length, prefix, expected_length): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
-        Self { length, prefix, expected_length, words }
+        Self { length, bidirectional_prefix: prefix, expected_length, words }
     }
 }
 
@@ -40,8 +40,8 @@ fn layout_hash(kind: KvGroupKind, format: &str) -> u32 {
     // These texts are a part of the format of saved sessions, and never change.
     let kind = match kind {
         KvGroupKind::Full => "Growing(None)".to_owned(),
-        KvGroupKind::SlidingWindow(SlidingWindow { window: recent, sinks: first }) => {
-            format!("Growing(Some(Window {{ recent: {recent}, first: {first} }}))")
+        KvGroupKind::SlidingWindow(SlidingWindow { window, sinks }) => {
+            format!("Growing(Some(Window {{ recent: {window}, first: {sinks} }}))")
         }
         KvGroupKind::Transient => "Passing".to_owned(),
         KvGroupKind::CrossAttention => "Memory".to_owned(),
@@ -101,7 +101,7 @@ impl BlockTable {
             );
             return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));
         }
-        if saved.prefix > saved.length {
+        if saved.bidirectional_prefix > saved.length {
             return Err(Error::corrupt("saved.prefix", "longer than the sequence"));
         }
         let mut rest = saved.words;
@@ -158,7 +158,7 @@ impl BlockTable {
             length: saved.length,
             encoded_length: 0,
             global_tokens: 0,
-            bidirectional_prefix: saved.prefix,
+            bidirectional_prefix: saved.bidirectional_prefix,
             committed: saved.length,
             reserved: 0,
             expected_length: saved.expected_length,

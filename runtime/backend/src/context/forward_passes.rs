@@ -13,7 +13,7 @@ pub struct ForwardPasses {
     list: Arc<[ForwardPass]>,
     encoder: Option<usize>,
     decoder: Option<usize>,
-    /// The numbers of the passes between exits.
+    /// The indices of the passes between exits.
     pub(super) segments: Vec<early_exit::ExitSegment>,
 }
 
@@ -29,11 +29,11 @@ impl ForwardPasses {
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if with_head { graph.clone() } else { graph.without_head() };
             let graph = if cache.max_batch_tokens > 0 { graph } else { graph.without_cross_attention() };
-            let (rows, positions) = (cache.encoder_context, cache.encoder_context);
+            let (max_rows, positions) = (cache.encoder_context, cache.encoder_context);
             add(ForwardPass {
                 graph,
                 part: ModelPart::Encoder,
-                max_rows: rows,
+                max_rows,
                 max_output_rows: max_encoder_output_rows,
                 positions,
             })
@@ -41,8 +41,8 @@ impl ForwardPasses {
         // An encoder-only context does not need the decoder.
         let decoder = model.graphs.decoder.as_ref().filter(|_| cache.max_batch_tokens > 0).map(|graph| {
             let graph = window.map_or_else(|| graph.clone(), |window| graph.with_streaming_window(window));
-            let (rows, positions) = (cache.max_batch_tokens, cache.context_length);
-            add(ForwardPass { graph, part: ModelPart::Decoder, max_rows: rows, max_output_rows, positions })
+            let (max_rows, positions) = (cache.max_batch_tokens, cache.context_length);
+            add(ForwardPass { graph, part: ModelPart::Decoder, max_rows, max_output_rows, positions })
         });
         let segments = match &model.graphs.encoder {
             Some(graph) if early_exit => early_exit::ExitSegment::all(
@@ -56,18 +56,18 @@ impl ForwardPasses {
         Ok(Self { list: list.into(), encoder, decoder, segments })
     }
 
-    /// Returns the number of the pass of a whole side.
-    pub(super) fn index(&self, side: ModelPart) -> Result<usize> {
-        let (number, message) = match side {
+    /// Returns the index of the pass of a whole part.
+    pub(super) fn index(&self, part: ModelPart) -> Result<usize> {
+        let (index, message) = match part {
             ModelPart::Encoder => (self.encoder, "the model is decoder-only and has no encoder"),
             ModelPart::Decoder => (self.decoder, "the model is encoder-only and cannot generate text"),
         };
-        number.ok_or_else(|| Error::unsupported("model", message))
+        index.ok_or_else(|| Error::unsupported("model", message))
     }
 
-    /// Returns the pass of a whole side.
-    pub(super) fn whole_pass(&self, side: ModelPart) -> Result<&ForwardPass> {
-        Ok(&self.list[self.index(side)?])
+    /// Returns the pass of a whole part.
+    pub(super) fn whole_pass(&self, part: ModelPart) -> Result<&ForwardPass> {
+        Ok(&self.list[self.index(part)?])
     }
 
     pub(super) fn has_encoder(&self) -> bool {
@@ -75,26 +75,26 @@ impl ForwardPasses {
     }
 
     /// Returns whether a pass is that of the decoder.
-    pub(super) fn is_decoder(&self, number: usize) -> bool {
-        self.list[number].part == ModelPart::Decoder
+    pub(super) fn is_decoder(&self, index: usize) -> bool {
+        self.list[index].part == ModelPart::Decoder
     }
 
-    /// Returns the passes of whole sides.
+    /// Returns the passes of whole parts.
     pub(super) fn whole(&self) -> impl Iterator<Item = &ForwardPass> + Clone {
-        [self.encoder, self.decoder].into_iter().flatten().map(|number| &self.list[number])
+        [self.encoder, self.decoder].into_iter().flatten().map(|index| &self.list[index])
     }
 
     /// Returns what an executable must be able to run.
     pub(super) fn limits(&self, cache: &CacheOptions) -> ExecutionLimits {
         let attentions: Vec<_> = self.whole().flat_map(|pass| pass.graph.attentions()).collect();
         let has_states = self.whole().any(|pass| pass.graph.states().next().is_some());
-        let blocks = BlockLayout::new(&attentions, has_states, *cache);
-        ExecutionLimits { passes: Arc::clone(&self.list), block_layout: blocks }
+        let block_layout = BlockLayout::new(&attentions, has_states, *cache);
+        ExecutionLimits { passes: Arc::clone(&self.list), block_layout }
     }
 
-    /// Returns an error unless the pass of a side allows this many rows and outputs.
-    pub(super) fn check_batch(&self, side: ModelPart, rows: usize, output_rows: usize) -> Result<()> {
-        let pass = self.whole_pass(side)?;
+    /// Returns an error unless the pass of a part allows this many rows and outputs.
+    pub(super) fn check_batch(&self, part: ModelPart, rows: usize, output_rows: usize) -> Result<()> {
+        let pass = self.whole_pass(part)?;
         if rows > pass.max_rows || output_rows > pass.max_output_rows {
             let message = format!(
                 "{rows} rows with {output_rows} outputs; the context allows {} with {}",

@@ -95,7 +95,7 @@ pub struct SequenceInput<'a> {
     pub sequence: usize,
     /// All of its tokens.
     pub tokens: &'a [u32],
-    /// The segment id of each token (`token_type_ids`); empty: all zero.
+    /// The segment id of each token; empty: all zero.
     pub token_type_ids: &'a [u32],
     /// The tokens that give outputs.
     pub outputs: OutputRows<'a>,
@@ -103,8 +103,8 @@ pub struct SequenceInput<'a> {
     pub features: &'a [f32],
     /// Positions with global attention, for models with local attention such as Longformer; empty: none.
     pub global_positions: &'a [usize],
-    /// For models with a convolution over token positions, the token after the last one if the sequence was padded;
-    /// ignored by other models.
+    /// For models with a convolution over token positions, the padding token after the sequence if it was padded; ignored
+    /// by other models.
     pub padding_token: Option<u32>,
 }
 
@@ -112,7 +112,7 @@ pub struct SequenceInput<'a> {
 pub(super) struct CheckedInput {
     /// Its number of rows.
     pub count: usize,
-    /// The token after the last one, if the sequence was padded.
+    /// The padding token after the sequence, if it was padded.
     pub padding_token: Option<u32>,
 }
 
@@ -127,8 +127,8 @@ impl InputRules<'_> {
     pub(super) fn check(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<CheckedInput>> {
         let has_convolution = self.graph.has_convolution();
         let check = |(index, text): (usize, &SequenceInput<'_>)| {
-            let after = text.padding_token.filter(|_| has_convolution);
-            let checked = CheckedInput { count: self.rows_of(text)?, padding_token: after };
+            let padding_token = text.padding_token.filter(|_| has_convolution);
+            let checked = CheckedInput { count: self.rows_of(text)?, padding_token };
             self.check_text(text, &checked)?;
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
                 return Err(Error::argument("texts", "two of them name the same sequence"));
@@ -144,15 +144,15 @@ impl InputRules<'_> {
         check_tokens(text.tokens, self.config.vocabulary)?;
         check_tokens(checked.padding_token.as_slice(), self.config.vocabulary)?;
         if !text.token_type_ids.is_empty() && text.token_type_ids.len() != count {
-            let message = format!("{} segments for {count} tokens", text.token_type_ids.len());
-            return Err(Error::argument("segments", message));
+            let message = format!("{} token type ids for {count} tokens", text.token_type_ids.len());
+            return Err(Error::argument("token_type_ids", message));
         }
         let segments = self.config.segments;
         if let Some(segment) =
             text.token_type_ids.iter().find(|&&segment| segment as usize >= segments.max(1))
         {
             let message = format!("segment {segment}; the model has {segments}");
-            return Err(Error::argument("segments", message));
+            return Err(Error::argument("token_type_ids", message));
         }
         let max_rows = self.config.encoder_context;
         if count > max_rows {
@@ -161,11 +161,11 @@ impl InputRules<'_> {
         }
         if !self.graph.has_global_attention() && !text.global_positions.is_empty() {
             let message = "is for models with local attention; leave it empty";
-            return Err(Error::argument("global", message));
+            return Err(Error::argument("global_positions", message));
         }
         if let Some(position) = text.global_positions.iter().find(|&&position| position >= count) {
             let message = format!("position {position} is beyond the {count} tokens of the text");
-            return Err(Error::argument("global", message));
+            return Err(Error::argument("global_positions", message));
         }
         Ok(())
     }
@@ -211,15 +211,8 @@ impl Batch {
         self.output_rows.extend(entry.outputs.of(entry.tokens.len()).map(|token| first + token));
         for (index, &token) in entry.tokens.iter().enumerate() {
             let (sequence, position) = (entry.sequence, start + index);
-            let length = expected.max(position + 1);
-            self.push(TokenRow {
-                sequence,
-                position,
-                token,
-                segment: 0,
-                global_index: None,
-                rope_length: length,
-            });
+            let rope_length = expected.max(position + 1);
+            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, rope_length });
         }
     }
 
@@ -232,7 +225,7 @@ impl Batch {
         before: usize,
         columns: usize,
     ) {
-        let &CheckedInput { count, padding_token: after } = checked;
+        let &CheckedInput { count, padding_token } = checked;
         let first = self.rows.len();
         self.output_rows.extend(text.outputs.of(count).map(|token| first + token));
         for position in 0..count {
@@ -242,18 +235,11 @@ impl Batch {
             let sequence = text.sequence;
             self.push(TokenRow { sequence, position, token, segment, global_index, rope_length: count });
         }
-        if let Some(token) = after {
+        if let Some(token) = padding_token {
             // Stored after all positions that are attended to.
             let position = count + self.global_rows.len() - before;
-            let (sequence, length) = (text.sequence, count);
-            self.push(TokenRow {
-                sequence,
-                position,
-                token,
-                segment: 0,
-                global_index: None,
-                rope_length: length,
-            });
+            let (sequence, rope_length) = (text.sequence, count);
+            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, rope_length });
         }
         let first = self.frames.len();
         let end = first + text.features.len() / columns.max(1);
@@ -265,9 +251,9 @@ impl Batch {
     /// Marks global-attention rows of the sequence of `count` rows that is appended next.
     pub(super) fn mark_global(&mut self, global: &[usize], count: usize) {
         let first = self.rows.len();
-        let hidden = &mut self.global_token_mask;
-        hidden.resize(first + count, 0.0);
-        global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
-        self.global_rows.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
+        let mask = &mut self.global_token_mask;
+        mask.resize(first + count, 0.0);
+        global.iter().for_each(|&position| mask[first + position] = HIDDEN);
+        self.global_rows.extend((first..first + count).filter(|&row| mask[row] != 0.0));
     }
 }

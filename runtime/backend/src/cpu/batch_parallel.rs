@@ -107,16 +107,16 @@ impl BatchShare {
 
     /// Builds the batch of its rows, with `columns` external input values per row.
     fn batch(&self, whole: &Batch, columns: usize) -> Batch {
-        let mut own = Batch::with_capacity(self.rows, self.output_rows);
+        let mut part = Batch::with_capacity(self.rows, self.output_rows);
         for Text { rows, output_rows } in &self.texts {
             let output_rows = &whole.output_rows[output_rows.clone()];
-            let first = own.rows.len();
-            own.output_rows.extend(output_rows.iter().map(|row| row - rows.start + first));
-            whole.rows[rows.clone()].iter().for_each(|row| own.push(*row));
-            own.external_input
+            let first = part.rows.len();
+            part.output_rows.extend(output_rows.iter().map(|row| row - rows.start + first));
+            whole.rows[rows.clone()].iter().for_each(|row| part.push(*row));
+            part.external_input
                 .extend_from_slice(&whole.external_input[rows.start * columns..rows.end * columns]);
         }
-        own
+        part
     }
 }
 

@@ -56,8 +56,9 @@ impl CpuModule {
         let mut words = 0;
         let plan = |pass: &ForwardPass| {
             let weights = self.weights.of(pass.part);
-            let (planned, own) = PlannedPass::new(pass, weights, &limits.block_layout.options, self.threads)?;
-            words = words.max(own);
+            let (planned, pass_words) =
+                PlannedPass::new(pass, weights, &limits.block_layout.options, self.threads)?;
+            words = words.max(pass_words);
             Ok(planned)
         };
         let planned = limits.passes.iter().map(plan).collect::<Result<_>>()?;

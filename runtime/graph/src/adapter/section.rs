@@ -53,12 +53,12 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
     let whole: Whole = serde_json::from_value(value).map_err(|error| {
         Error::corrupt("adapter", format!("has the wrong type or an unknown field: {error}"))
     })?;
-    let mut known = HashSet::new();
+    let mut tensors = HashSet::new();
     let numbers = numbers(file)?;
     let mut rest = &numbers[..];
     let mut parts = Vec::with_capacity(whole.parts.len());
     for Part { tensor, rows, columns, rank, factor, lengths } in whole.parts {
-        if !known.insert(tensor.clone()) {
+        if !tensors.insert(tensor.clone()) {
             return Err(Error::corrupt(format!("adapter of {tensor}"), "occurs twice"));
         }
         let mut take = |rows: usize, columns: usize| -> Result<Vec<f32>> {
@@ -70,18 +70,9 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
             rest = after;
             Ok(taken.to_vec())
         };
-        let (first, second) = (take(rank, columns)?, take(rows, rank)?);
-        let lengths = if lengths { take(1, rows)? } else { Vec::new() };
-        let part = LoraMatrix {
-            tensor,
-            rows,
-            columns,
-            rank,
-            scale: factor,
-            a: first,
-            b: second,
-            magnitudes: lengths,
-        };
+        let (a, b) = (take(rank, columns)?, take(rows, rank)?);
+        let magnitudes = if lengths { take(1, rows)? } else { Vec::new() };
+        let part = LoraMatrix { tensor, rows, columns, rank, scale: factor, a, b, magnitudes };
         part.check()?;
         parts.push(part);
     }

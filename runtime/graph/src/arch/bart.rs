@@ -232,8 +232,8 @@ impl Layers {
         inner: impl FnOnce(&mut Builder<'_>, ValueId) -> ValueId,
     ) -> ValueId {
         let normed = if self.first { b.layer_norm(x, norm, h.epsilon) } else { x };
-        let made = inner(b, normed);
-        let sum = b.add(x, made);
+        let output = inner(b, normed);
+        let sum = b.add(x, output);
         if self.first { sum } else { b.layer_norm(sum, norm, h.epsilon) }
     }
 

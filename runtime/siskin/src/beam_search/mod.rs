@@ -85,16 +85,19 @@ impl SearchOptions {
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the option's name.
     pub fn validate(&self) -> Result<()> {
-        let Self { beams, num_beam_groups: groups, num_return_sequences: best, .. } = *self;
+        let Self { beams, num_beam_groups, num_return_sequences, .. } = *self;
         if !(1..=MAX_BEAMS).contains(&beams) {
             return Err(Error::argument("beams", format!("{beams}; give 1 to {MAX_BEAMS}")));
         }
-        if groups == 0 || !beams.is_multiple_of(groups) {
-            let message = format!("{beams} beams cannot be divided evenly into {groups} groups");
-            return Err(Error::argument("groups", message));
+        if num_beam_groups == 0 || !beams.is_multiple_of(num_beam_groups) {
+            let message = format!("{beams} beams cannot be divided evenly into {num_beam_groups} groups");
+            return Err(Error::argument("num_beam_groups", message));
         }
-        if !(1..=beams).contains(&best) {
-            return Err(Error::argument("best", format!("{best} of {beams} beams; give 1 to {beams}")));
+        if !(1..=beams).contains(&num_return_sequences) {
+            return Err(Error::argument(
+                "num_return_sequences",
+                format!("{num_return_sequences} of {beams} beams; give 1 to {beams}"),
+            ));
         }
         for (name, value) in [("length_penalty", self.length_penalty), ("diversity", self.diversity)] {
             if !value.is_finite() {
@@ -105,7 +108,7 @@ impl SearchOptions {
             let message = format!("expected a number of at least 0, got {}", self.diversity);
             return Err(Error::argument("diversity", message));
         }
-        if self.diversity > 0.0 && groups == 1 {
+        if self.diversity > 0.0 && num_beam_groups == 1 {
             let message = "has no effect with one group; request several groups";
             return Err(Error::argument("diversity", message));
         }

@@ -99,15 +99,14 @@ impl Encoder {
 
 /// Returns the encoder input of a sequence.
 pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
-    let Tokens { ids, token_type_ids: segments, features, global_positions: global, padding_token: after } =
-        tokens;
+    let Tokens { ids, token_type_ids, features, global_positions, padding_token } = tokens;
     SequenceInput {
         sequence,
         tokens: ids,
-        token_type_ids: segments,
+        token_type_ids,
         features,
-        global_positions: global,
-        padding_token: *after,
+        global_positions,
+        padding_token: *padding_token,
         outputs,
     }
 }

@@ -151,7 +151,7 @@ impl ModelProperties {
     fn of(model: &Model, config: &ConfigReader, with_head: bool) -> Option<Self> {
         let graph = model.graphs().encoder.as_ref()?;
         let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
-        let own = model.config().encoder_context;
+        let encoder_context = model.config().encoder_context;
         let columns = graph.values[if with_head { graph.output } else { graph.hidden }].columns;
         Some(Self {
             head: if with_head { graph.head } else { OutputHead::Hidden },
@@ -161,7 +161,9 @@ impl ModelProperties {
             exits: with_head
                 && !graph.exits.is_empty()
                 && ClassOutputs::of(model, columns) == ClassOutputs::Exclusive,
-            max_tokens: made_for.filter(|&max| max > 2).map_or(own, |max| max.min(own)),
+            max_tokens: made_for
+                .filter(|&max| max > 2)
+                .map_or(encoder_context, |max| max.min(encoder_context)),
         })
     }
 }
@@ -362,9 +364,9 @@ impl Encoder {
         let marks_first = self.facts.marks && self.facts.head == OutputHead::Class;
         let text = |(&index, &sequence): (&usize, &usize)| {
             let text = early_exit::text(&texts[index], sequence, output_rows);
-            let global =
+            let global_positions =
                 if marks_first && text.global_positions.is_empty() { &[0] } else { text.global_positions };
-            SequenceInput { global_positions: global, ..text }
+            SequenceInput { global_positions, ..text }
         };
         let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
         context.encode(&pieces)?;

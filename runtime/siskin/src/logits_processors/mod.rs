@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// Which tokens are forced, forbidden or made less likely. All processors are off by default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogitsProcessorOptions {
-    /// The end tokens, to which rules about the length apply.
+    /// The end tokens, to which the processors about the length apply.
     pub eos_token_ids: Vec<u32>,
     /// The divisor of scores of tokens in the text, prompt included, and their factor if they are negative; 1 is off.
     pub repetition_penalty: f32,
@@ -37,9 +37,9 @@ pub struct LogitsProcessorOptions {
     pub min_length: usize,
     /// The minimum number of tokens after the prompt.
     pub min_tokens: usize,
-    /// The forced first token after a prompt of one token (`forced_bos_token_id`).
+    /// The forced first token after a prompt of one token.
     pub forced_bos_token_id: Option<u32>,
-    /// The tokens of which one is forced as the last when only one more fits (`forced_eos_token_id`).
+    /// The tokens of which one is forced as the last when only one more fits.
     pub forced_eos_token_ids: Vec<u32>,
     /// Tokens that are never generated.
     pub suppress: Vec<u32>,
@@ -93,8 +93,8 @@ impl LogitsProcessorOptions {
         let named = [
             ("suppress", &self.suppress),
             ("suppress_first", &self.suppress_first),
-            ("forced_first", &first),
-            ("forced_last", &self.forced_eos_token_ids),
+            ("forced_bos_token_id", &first),
+            ("forced_eos_token_ids", &self.forced_eos_token_ids),
             ("bad_words", &words),
         ];
         for (name, ids) in named {

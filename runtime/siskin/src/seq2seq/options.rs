@@ -144,7 +144,7 @@ impl Seq2SeqGenerateOptions {
     }
 
     pub(super) fn validate(&self) -> Result<()> {
-        let SearchOptions { beams, num_beam_groups: groups, num_return_sequences: best, .. } = &self.search;
+        let SearchOptions { beams, num_beam_groups, num_return_sequences, .. } = &self.search;
         if *beams != 1 {
             if self.sampler != SamplerOptions::greedy() {
                 let message = "cannot be combined with beam search; use one beam, or the default sampler";
@@ -152,22 +152,25 @@ impl Seq2SeqGenerateOptions {
             }
             return self.search.validate();
         }
-        if *groups != 1 {
+        if *num_beam_groups != 1 {
             return Err(Error::argument(
-                "groups",
-                format!("{groups} groups of one beam; request more beams"),
+                "num_beam_groups",
+                format!("{num_beam_groups} groups of one beam; request more beams"),
             ));
         }
         if self.sampler.logits_processors != LogitsProcessorOptions::default() {
             let message = "set them in the search options instead";
-            return Err(Error::argument("sampler.rules", message));
+            return Err(Error::argument("sampler.logits_processors", message));
         }
-        if *best > MAX_BEAMS {
-            return Err(Error::argument("best", format!("{best}; give 1 to {MAX_BEAMS}")));
+        if *num_return_sequences > MAX_BEAMS {
+            return Err(Error::argument(
+                "num_return_sequences",
+                format!("{num_return_sequences}; give 1 to {MAX_BEAMS}"),
+            ));
         }
-        if *best > 1 && self.sampler.temperature == 0.0 {
+        if *num_return_sequences > 1 && self.sampler.temperature == 0.0 {
             let message = "all texts would be the same; use beams or a temperature";
-            return Err(Error::argument("best", message));
+            return Err(Error::argument("num_return_sequences", message));
         }
         SearchOptions { beams: self.width(), num_beam_groups: 1, ..self.search.clone() }.validate()
     }

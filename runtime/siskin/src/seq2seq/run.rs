@@ -75,14 +75,18 @@ impl Task {
 impl Seq2Seq {
     /// Returns the maximum number of tokens of a source.
     pub(super) fn max_source(&self) -> usize {
-        let own = self.model.config().encoder_context;
-        if self.options.source == 0 { own } else { self.options.source.min(own) }
+        let model_limit = self.model.config().encoder_context;
+        if self.options.source == 0 { model_limit } else { self.options.source.min(model_limit) }
     }
 
     /// Returns the maximum number of tokens of the decoder.
     fn max_context(&self) -> usize {
-        let own = self.model.config().context.max(1);
-        if self.options.context == 0 { own.min(USUAL_CONTEXT) } else { self.options.context.min(own) }
+        let model_limit = self.model.config().context.max(1);
+        if self.options.context == 0 {
+            model_limit.min(USUAL_CONTEXT)
+        } else {
+            self.options.context.min(model_limit)
+        }
     }
 
     /// Returns the maximum number of tokens of a prompt that is continued.
@@ -156,13 +160,13 @@ impl Seq2Seq {
         if !fits {
             // The old context is dropped first: both at once would need too much memory.
             self.context = None;
-            let text = if reads { source.max(self.options.batch) } else { 0 };
+            let encoder_context = if reads { source.max(self.options.batch) } else { 0 };
             let cache = CacheOptions {
                 types: self.model.loaded().cache_types(self.options.cache),
                 context_length: context,
                 max_sequences: rows,
                 max_batch_tokens: batch,
-                encoder_context: text,
+                encoder_context,
             };
             let mut context = self.model.writing_context(cache, rows)?;
             context.set_cancel_handle(&self.cancel);

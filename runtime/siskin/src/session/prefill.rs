@@ -23,22 +23,16 @@ impl Session {
     fn set_source(&mut self, text: &Tokens) -> Result<()> {
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
-        let Tokens {
-            ids,
-            token_type_ids: segments,
-            features,
-            global_positions: global,
-            padding_token: after,
-        } = text;
+        let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
         let (sequence, outputs) = (self.sequence, OutputRows::None);
         context.encode(&[SequenceInput {
             sequence,
             tokens: ids,
-            token_type_ids: segments,
+            token_type_ids,
             features,
             outputs,
-            global_positions: global,
-            padding_token: *after,
+            global_positions,
+            padding_token: *padding_token,
         }])
     }
 

@@ -117,7 +117,8 @@ fn padded(mut tiles: Vec<[i32; TILE_FIELDS]>) -> Vec<i32> {
 
 /// Returns true if the mask depends on more than the lengths of sequences.
 fn depends_on_marks(texts: &BatchSequences) -> bool {
-    texts.rows.iter().any(|row| row.marked) || texts.sequences.iter().any(|sequence| sequence.prefix > 0)
+    texts.rows.iter().any(|row| row.marked)
+        || texts.sequences.iter().any(|sequence| sequence.bidirectional_prefix > 0)
 }
 
 /// Returns the mask as `max_runs_of_row` runs per query, tiles of queries and tiles of keys.

@@ -61,7 +61,7 @@ fn place(queries: &BatchSequences, keys: &BatchSequences, text: usize, row: usiz
     QueryPosition {
         position: row,
         encoded_length: keys.sequences[text].rows.len(),
-        prefix: queries.sequences[text].prefix,
+        bidirectional_prefix: queries.sequences[text].bidirectional_prefix,
         global_tokens: 0,
     }
 }
@@ -97,7 +97,7 @@ mod tests {
         }
         let mut marked = texts.clone();
         marked.rows.iter_mut().enumerate().for_each(|(index, row)| row.marked = index.is_multiple_of(6));
-        marked.sequences[1].prefix = 3;
+        marked.sequences[1].bidirectional_prefix = 3;
         for texts in [texts, marked] {
             for attention_mask in sights {
                 let description = Attention {
