@@ -355,7 +355,7 @@ impl Context {
         self.executable.output(row)
     }
 
-    /// Returns the passes of whole sides.
+    /// Returns the passes of whole parts.
     pub fn passes(&self) -> &ForwardPasses {
         &self.passes
     }

@@ -23,8 +23,13 @@
 //!
 //! let file = siskin_format::file::File::open("smollm2.siskin")?;
 //! let model = Arc::new(LoadedModel::new(file, None, &ModelOptions::default())?);
-//! let cache =
-//!     CacheOptions { types: model.cache_types(None), context: 512, sequences: 1, batch: 64, text: 0 };
+//! let cache = CacheOptions {
+//!     types: model.cache_types(None),
+//!     context_length: 512,
+//!     max_sequences: 1,
+//!     max_batch_tokens: 64,
+//!     encoder_context: 0,
+//! };
 //! let mut context = Context::new(model, &ContextOptions::decoder(cache, 1), None)?;
 //! let sequence = context.create();
 //! context.forward(&[BatchEntry::new(sequence, &[1, 2, 3], OutputRows::Last)])?;

@@ -38,9 +38,9 @@ impl ModelWeights {
         Ok(Self { encoder: bind(&source.graphs.encoder)?, decoder: bind(&source.graphs.decoder)? })
     }
 
-    /// Returns the weights of a side.
-    pub fn of(&self, side: ModelPart) -> &Weights {
-        match side {
+    /// Returns the weights of a part of the model.
+    pub fn of(&self, part: ModelPart) -> &Weights {
+        match part {
             ModelPart::Encoder => &self.encoder,
             ModelPart::Decoder => &self.decoder,
         }
