@@ -89,7 +89,7 @@ fn logits(model: &Model) -> Result<Vec<f32>> {
     };
     let mut all = Vec::new();
     let text = match hyper.features {
-        0 => Tokens::from(ids(TOKENS.min(hyper.text.max(1)))),
+        0 => Tokens::from(ids(TOKENS.min(hyper.encoder_context.max(1)))),
         bands => {
             let features = (0..2 * TOKENS * bands).map(|index| (index * 37 % 101) as f32 / 101.0 - 0.5);
             Tokens { features: features.collect(), ..Tokens::default() }
@@ -97,7 +97,7 @@ fn logits(model: &Model) -> Result<Vec<f32>> {
     };
     if model.graphs().encoder.is_some() {
         let mut encoder = model.encoder(EncoderOptions::default())?;
-        encoder.read(std::slice::from_ref(&text), OutputRows::All, &mut |_, outputs| {
+        encoder.encode(std::slice::from_ref(&text), OutputRows::All, &mut |_, outputs| {
             outputs.rows().for_each(|row| all.extend_from_slice(row));
             Ok(())
         })?;
@@ -106,7 +106,7 @@ fn logits(model: &Model) -> Result<Vec<f32>> {
         let context = TOKENS.min(hyper.context.max(1));
         let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
         if model.graphs().encoder.is_some() {
-            session.read(&text)?;
+            session.encode(&text)?;
         }
         session.score(&ids(context), &mut |_, logits| all.extend_from_slice(logits))?;
     }

@@ -9,7 +9,7 @@ use siskin::result_cache::{ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
     CacheType, CpuFeatures, DeviceKind, Encoder, EncoderOptions, Error, LayerSet, Model, ModelOptions,
-    Result, SessionOptions, Window,
+    Result, SessionOptions, StreamingWindow,
 };
 use siskin_convert::{AdapterSource, OpenOptions, PackedCache};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -482,7 +482,7 @@ impl ContextArgs {
         let usual = SessionOptions::default();
         Ok(SessionOptions {
             context: self.context,
-            window: self.window.map(|recent| Window { recent, first: self.attention_sinks }),
+            window: self.window.map(|recent| StreamingWindow { window: recent, sinks: self.attention_sinks }),
             cache: model.kv,
             sampler: sampler.options()?,
             stop: stop.to_vec(),

@@ -92,7 +92,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let prompt = args.prompt()?;
     let model = open.model(&args.model, &args.model_args)?;
     if model.graphs().encoder.is_some() {
-        options.sampler.rules = LogitsProcessorOptions::of(&model)?;
+        options.sampler.logits_processors = LogitsProcessorOptions::of(&model)?;
     }
     options.template = args.template.options(&model)?;
     if args.system.is_some() && model.template()?.is_none() {

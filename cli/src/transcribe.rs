@@ -83,9 +83,9 @@ impl TranscriptionArgs {
             timestamps: self.timestamps,
             max_tokens: self.max_tokens.unwrap_or(usual.max_tokens),
             prompt: self.prompt.clone(),
-            previous: self.condition_on_previous_text,
+            condition_on_previous_text: self.condition_on_previous_text,
             beams: self.beams,
-            again: !self.greedy,
+            temperature_fallback: !self.greedy,
             ..usual
         }
     }
@@ -162,7 +162,7 @@ fn value(seconds: f64, transcript: &Transcript) -> Value {
 
 fn segment(segment: &Segment) -> Value {
     json!({"start": segment.start, "end": segment.end, "text": segment.text, "ids": segment.ids,
-        "log_probability": segment.log_probability, "silence": segment.silence})
+        "log_probability": segment.log_probability, "silence": segment.no_speech_probability})
 }
 
 /// Formats seconds as minutes and seconds, with hours if needed.

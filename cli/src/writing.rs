@@ -181,8 +181,8 @@ impl SearchArgs {
         alone: bool,
     ) -> Result<()> {
         self.search(&mut writing.search, alone)?;
-        let rules = &mut writing.search.rules;
-        rules.no_repeat = self.no_repeat_ngram_size.unwrap_or(rules.no_repeat);
+        let rules = &mut writing.search.logits_processors;
+        rules.no_repeat_ngram_size = self.no_repeat_ngram_size.unwrap_or(rules.no_repeat_ngram_size);
         if let Some(min) = self.min_tokens {
             (rules.min_tokens, rules.min_length) = (min, 0);
         }
@@ -200,24 +200,25 @@ impl SearchArgs {
     /// Does the same for the options of beams and lengths.
     fn search(&self, search: &mut SearchOptions, alone: bool) -> Result<()> {
         let usual = SearchOptions::default();
-        search.best = self.n_best;
+        search.num_return_sequences = self.n_best;
         search.beams = self.beams.unwrap_or(search.beams);
         if alone {
-            (search.beams, search.groups) = (1, 1);
+            (search.beams, search.num_beam_groups) = (1, 1);
         } else if self.beams.is_none() {
             // Returning several sequences needs at least as many beams.
             let groups = self.beam_groups.unwrap_or(1).max(1);
             let beams = search.beams.max(self.n_best);
             search.beams = beams.checked_next_multiple_of(groups).unwrap_or(usize::MAX);
         }
-        let fits = search.beams.is_multiple_of(search.groups);
-        search.groups = self.beam_groups.unwrap_or(if fits { search.groups } else { usual.groups });
-        let own = if search.groups == 1 { usual.diversity } else { search.diversity };
+        let fits = search.beams.is_multiple_of(search.num_beam_groups);
+        search.num_beam_groups =
+            self.beam_groups.unwrap_or(if fits { search.num_beam_groups } else { usual.num_beam_groups });
+        let own = if search.num_beam_groups == 1 { usual.diversity } else { search.diversity };
         search.diversity = self.diversity_penalty.unwrap_or(own);
         search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
         search.max_tokens = self.max_tokens.unwrap_or(search.max_tokens);
-        search.early = match self.early_stopping {
-            None => search.early,
+        search.early_stopping = match self.early_stopping {
+            None => search.early_stopping,
             Some(_) if search.beams == 1 => {
                 return Err(Error::argument("--early-stopping", "has no effect with one beam; set --beams"));
             }

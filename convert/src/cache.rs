@@ -6,7 +6,7 @@
 use crate::import::SourceFormat;
 use crate::pack::Recipe;
 use serde_json::{Map, Value, json};
-use siskin_format::file::{AtomicFile, File, MAJOR, MINOR, is_private, open_own};
+use siskin_format::file::{AtomicFile, File, MAJOR, MINOR, is_private, open_no_follow};
 use siskin_format::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -93,7 +93,7 @@ impl CachePath {
 
     /// Checks the cache file.
     pub(crate) fn look(&self, identity: &Value) -> CacheFile {
-        let file = match open_own(&self.path) {
+        let file = match open_no_follow(&self.path) {
             Ok(None) => return CacheFile::Replaceable,
             Ok(Some(file)) if is_private(&file) => file,
             Ok(Some(_)) | Err(_) => return CacheFile::Foreign,
@@ -144,7 +144,7 @@ fn is_of_device(path: &Path, identity: &Value) -> bool {
     let devices = |identity: &Value| -> Vec<Value> {
         identity["files"].as_array().into_iter().flatten().map(|file| file["device"].clone()).collect()
     };
-    let Ok(Some(file)) = open_own(path) else { return false };
+    let Ok(Some(file)) = open_no_follow(path) else { return false };
     match File::open_descriptor(file, 0, None) {
         Ok(file) => file.metadata().provenance.get(KEY).is_some_and(|own| devices(own) == devices(identity)),
         Err(_) => true,

@@ -44,8 +44,12 @@ fn golden(name: &str) -> Golden {
         let (bands, frames) = (tensor.shape[1] as usize, tensor.shape[2] as usize);
         features = (0..frames * bands).map(|i| features[i % bands * frames + i / bands]).collect();
     }
-    let text =
-        Tokens { ids: ids("input_ids"), segments: ids("token_type_ids"), features, ..Tokens::default() };
+    let text = Tokens {
+        ids: ids("input_ids"),
+        token_type_ids: ids("token_type_ids"),
+        features,
+        ..Tokens::default()
+    };
     Golden { text, written: ids("decoder_input_ids"), output: floats("output") }
 }
 
@@ -59,11 +63,11 @@ fn run(file: File, golden: &Golden) -> Vec<f32> {
             all = outputs.rows().flatten().copied().collect();
             Ok(())
         };
-        encoder.read(texts, OutputRows::All, &mut each).unwrap();
+        encoder.encode(texts, OutputRows::All, &mut each).unwrap();
         return all;
     }
     let mut session = model.session(SessionOptions { context: 10, ..SessionOptions::default() }).unwrap();
-    session.read(&golden.text).unwrap();
+    session.encode(&golden.text).unwrap();
     session.score(&golden.written, &mut |_, scores| all.extend_from_slice(scores)).unwrap();
     all
 }

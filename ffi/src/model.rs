@@ -312,7 +312,7 @@ pub unsafe extern "C" fn siskin_model_describe(
                 struct_size: 0,
                 family: family.as_ptr().cast(),
                 family_length: family.len(),
-                context_length: config.context.max(config.text) as u64,
+                context_length: config.context.max(config.encoder_context) as u64,
                 vocabulary_size: config.vocabulary as u64,
                 hidden_size: config.width as u64,
                 file_size: model.file().bytes().len() as u64,

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use siskin::{CacheType, SessionOptions, Window};
+use siskin::{CacheType, SessionOptions, StreamingWindow};
 
 use crate::arguments::text;
 use crate::error::{Outcome, PendingError, siskin_error};
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn siskin_session_options_set_window(
     recent: usize,
     sinks: usize,
 ) -> *mut siskin_error {
-    let window = Some(Window { recent, first: sinks }).filter(|_| recent > 0 || sinks > 0);
+    let window = Some(StreamingWindow { window: recent, sinks }).filter(|_| recent > 0 || sinks > 0);
     // SAFETY: pointer contract: `options` is null or live.
     unsafe { change(options, |options| options.session.window = window) }
 }

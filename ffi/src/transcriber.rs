@@ -72,8 +72,10 @@ fn set(options: &mut TranscribeOptions, option: siskin_transcribe_option, value:
         SISKIN_TRANSCRIBE_TRANSLATE => options.translate = boolean("value", value)?,
         SISKIN_TRANSCRIBE_TIMESTAMPS => options.timestamps = boolean("value", value)?,
         SISKIN_TRANSCRIBE_BEAMS => options.beams = integer("value", value)?,
-        SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT => options.previous = boolean("value", value)?,
-        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD => options.silence = number("value", value)?,
+        SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT => {
+            options.condition_on_previous_text = boolean("value", value)?
+        }
+        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD => options.no_speech_threshold = number("value", value)?,
         SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = integer("value", value)?,
         other => {
             return Err(PendingError::argument(
@@ -330,7 +332,7 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
                 start: segment.start,
                 end: segment.end,
                 log_probability: segment.log_probability,
-                no_speech_probability: segment.silence,
+                no_speech_probability: segment.no_speech_probability,
             });
             Ok(())
         })

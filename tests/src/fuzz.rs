@@ -82,10 +82,10 @@ fn run_a_little(file: siskin::file::File) {
     let text = siskin::encoder::Tokens::from(vec![1, 2, 3, 0, 1]);
     let reading = siskin::EncoderOptions { batch: 8, ..Default::default() };
     if let Ok(mut encoder) = model.encoder(reading) {
-        let _ = encoder.read(std::slice::from_ref(&text), siskin::OutputRows::All, &mut |_, _| Ok(()));
+        let _ = encoder.encode(std::slice::from_ref(&text), siskin::OutputRows::All, &mut |_, _| Ok(()));
     }
     let Ok(mut session) = model.session(options) else { return };
-    let _ = session.read(&text);
+    let _ = session.encode(&text);
     let _ = session.prefill(&[1, 2, 3, 0, 1]);
     let _ = session.next_token();
 }

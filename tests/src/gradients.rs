@@ -64,8 +64,8 @@ pub fn load(name: &str) -> GradientCase {
         let golden = texts::load(name, None);
         for text in &golden.texts {
             let first = batch.encoder.rows.len();
-            batch.encoder.push(&text.ids, &text.segments);
-            text.global.iter().for_each(|&place| batch.encoder.rows[first + place].marked = true);
+            batch.encoder.push(&text.ids, &text.token_type_ids);
+            text.global_positions.iter().for_each(|&place| batch.encoder.rows[first + place].marked = true);
         }
         golden.written.iter().for_each(|ids| batch.decoder.push(ids, &[]));
         outputs = if golden.written.is_empty() { golden.read.concat() } else { golden.scores.concat() };

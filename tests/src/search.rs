@@ -51,18 +51,18 @@ fn case(case: &Value) -> SearchCase {
     let count = |key: &str, usual: u64| options[key].as_u64().unwrap_or(usual) as usize;
     let number = |key: &str, usual: f64| options[key].as_f64().unwrap_or(usual) as f32;
     let rules = LogitsProcessorOptions {
-        ends: ids(&options["eos_token_id"]),
+        eos_token_ids: ids(&options["eos_token_id"]),
         repetition_penalty: number("repetition_penalty", 1.0),
-        no_repeat: count("no_repeat_ngram_size", 0),
-        no_repeat_source: count("encoder_no_repeat_ngram_size", 0),
+        no_repeat_ngram_size: count("no_repeat_ngram_size", 0),
+        encoder_no_repeat_ngram_size: count("encoder_no_repeat_ngram_size", 0),
         bad_words: options["bad_words_ids"]
             .as_array()
             .map(|all| all.iter().map(ids).collect())
             .unwrap_or_default(),
         min_length: count("min_length", 0),
         min_tokens: count("min_new_tokens", 0),
-        forced_first: ids(&options["forced_bos_token_id"]).first().copied(),
-        forced_last: ids(&options["forced_eos_token_id"]),
+        forced_bos_token_id: ids(&options["forced_bos_token_id"]).first().copied(),
+        forced_eos_token_ids: ids(&options["forced_eos_token_id"]),
         suppress: ids(&options["suppress_tokens"]),
         suppress_first: ids(&options["begin_suppress_tokens"]),
     };
@@ -73,13 +73,13 @@ fn case(case: &Value) -> SearchCase {
     };
     let options = SearchOptions {
         beams: count("num_beams", 1),
-        groups: count("num_beam_groups", 1),
+        num_beam_groups: count("num_beam_groups", 1),
         diversity: number("diversity_penalty", 0.0),
         length_penalty: number("length_penalty", 1.0),
-        early,
-        best: count("num_return_sequences", 1),
+        early_stopping: early,
+        num_return_sequences: count("num_return_sequences", 1),
         max_tokens: count("max_new_tokens", 20),
-        rules,
+        logits_processors: rules,
     };
     let found = |found: &Value| FinishedHypothesis {
         tokens: ids(&found["tokens"]),

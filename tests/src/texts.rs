@@ -125,9 +125,9 @@ fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<Tokens> {
     let text = |(row, mut ids): (usize, Vec<u32>)| {
         let count = mask[row].iter().filter(|&&there| there == 1).count();
         ids.truncate(count);
-        let segments = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
+        let token_type_ids = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
         let global = marks.as_ref().map(|all| (0..count).filter(|&place| all[row][place] == 1).collect());
-        Tokens { ids, segments, global: global.unwrap_or_default(), ..Tokens::default() }
+        Tokens { ids, token_type_ids, global_positions: global.unwrap_or_default(), ..Tokens::default() }
     };
     rows_of_ids(&io["input_ids"]).into_iter().enumerate().map(text).collect()
 }
@@ -172,7 +172,7 @@ pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> 
         all[text] = outputs.rows().flatten().copied().collect();
         Ok(())
     };
-    encoder.read(texts, wanted, each).expect("the model runs");
+    encoder.encode(texts, wanted, each).expect("the model runs");
     all
 }
 
@@ -183,7 +183,7 @@ pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> 
 pub fn score(model: &Model, text: &Tokens, written: &[u32], batch: usize) -> Vec<f32> {
     let options = SessionOptions { batch, context: 32, ..SessionOptions::default() };
     let mut session = model.session(options).expect("a session opens");
-    session.read(text).expect("the model reads");
+    session.encode(text).expect("the model reads");
     let mut all = Vec::new();
     session.score(written, &mut |_, scores| all.extend_from_slice(scores)).expect("the model runs");
     all

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use siskin::file::{Bytes, File};
-use siskin::{Adapter, AdapterPart, DeviceKind, ErrorKind, Model, ModelOptions};
+use siskin::{Adapter, DeviceKind, ErrorKind, LoraMatrix, Model, ModelOptions};
 use siskin_convert::import::{peft, safetensors};
 use siskin_convert::{AdapterSource, open_adapter};
 use siskin_tests::{golden, gradients, paths};
@@ -294,7 +294,7 @@ fn adapters_that_fit_no_model_are_refused() {
     assert!(error.message().contains("an adapter without a model"), "{error}");
     // Can be used on request: the shapes fit.
     model(&packed.file, &good, DeviceKind::Cpu, 1);
-    let refused = |change: &dyn Fn(&mut AdapterPart)| {
+    let refused = |change: &dyn Fn(&mut LoraMatrix)| {
         let mut adapter = good.clone();
         change(&mut adapter.parts[0]);
         Model::with_adapter(golden.file.clone(), &adapter, &ModelOptions::default()).err().unwrap().kind()
@@ -303,14 +303,14 @@ fn adapters_that_fit_no_model_are_refused() {
     assert_eq!(refused(&|part| part.tensor = "token_embd.weight".to_owned()), ErrorKind::Shape);
     assert_eq!(refused(&|part| part.rank = 0), ErrorKind::Shape);
     assert_eq!(refused(&|part| part.rows *= 2), ErrorKind::Shape);
-    let wide = |part: &mut AdapterPart| {
+    let wide = |part: &mut LoraMatrix| {
         part.columns *= 2;
-        part.first.extend(part.first.clone());
+        part.a.extend(part.a.clone());
     };
     assert_eq!(refused(&wide), ErrorKind::Shape);
-    assert_eq!(refused(&|part| part.first[3] = f32::INFINITY), ErrorKind::Corrupt);
-    let table = |part: &mut AdapterPart| {
-        (part.tensor, part.rows, part.second) = ("token_embd.weight".to_owned(), 256, vec![0.0; 1024]);
+    assert_eq!(refused(&|part| part.a[3] = f32::INFINITY), ErrorKind::Corrupt);
+    let table = |part: &mut LoraMatrix| {
+        (part.tensor, part.rows, part.b) = ("token_embd.weight".to_owned(), 256, vec![0.0; 1024]);
     };
     assert_eq!(refused(&table), ErrorKind::Unsupported);
 }
@@ -344,7 +344,7 @@ fn the_fuzzer_has_adapter_seeds() {
     let config = serde_json::from_slice(&both[..zero]).unwrap();
     let tensors = safetensors::parse(Bytes::new(both[zero + 1..].to_vec())).unwrap();
     let adapter = peft::of(&config, &tensors, &base).unwrap();
-    assert_eq!(adapter.parts[0].factor, (2.0 / 2.0_f64.sqrt()) as f32);
+    assert_eq!(adapter.parts[0].scale, (2.0 / 2.0_f64.sqrt()) as f32);
     model(&base, &adapter, DeviceKind::Cpu, 1);
 }
 

@@ -184,7 +184,7 @@ fn classes_are_told_as_transformers_tells_them() {
             raw = outputs.row(0).to_vec();
             Ok(())
         };
-        encoder.read(&[ids], OutputRows::First, keep).unwrap();
+        encoder.encode(&[ids], OutputRows::First, keep).unwrap();
         let found = encoder.classify(&[text], OverflowMode::Error).unwrap().remove(0);
         (raw, found.into_iter().map(|class| class.probability).collect::<Vec<f32>>())
     };
@@ -375,16 +375,24 @@ fn refused_texts_change_nothing() {
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
     let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, outputs| {
-        let Tokens { ids, segments, features, global, after } = text;
-        let (tokens, after) = (&ids[..], *after);
-        context.encode(&[SequenceInput { sequence, tokens, segments, features, global, after, outputs }])
+        let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+        let (tokens, padding_token) = (&ids[..], *padding_token);
+        context.encode(&[SequenceInput {
+            sequence,
+            tokens,
+            token_type_ids,
+            features,
+            global_positions,
+            padding_token,
+            outputs,
+        }])
     };
     read(&mut context, &golden.texts[0], sequence, OutputRows::None).unwrap();
     say(&mut context, &[5]).unwrap();
     let want = say(&mut context, &[6]).unwrap();
     let kind = |outcome: siskin::Result<()>| outcome.unwrap_err().kind();
     context.truncate(sequence, 1).unwrap();
-    let refused = [Tokens::from(vec![9999]), Tokens { segments: vec![7], ..Tokens::from(vec![5]) }];
+    let refused = [Tokens::from(vec![9999]), Tokens { token_type_ids: vec![7], ..Tokens::from(vec![5]) }];
     for text in &refused {
         assert_eq!(kind(read(&mut context, text, sequence, OutputRows::None)), ErrorKind::Argument);
     }

@@ -94,15 +94,15 @@ fn bless_adapter() {
     let part = |name: &str, lengths: bool| {
         let tensor = base.tensor(name).unwrap();
         let (rows, columns, rank) = (tensor.rows, tensor.columns, 2);
-        siskin::AdapterPart {
+        siskin::LoraMatrix {
             tensor: name.to_owned(),
             rows,
             columns,
             rank,
-            factor: 2.0,
-            first: numbers(rank * columns),
-            second: numbers(rows * rank),
-            lengths: if lengths { numbers(rows) } else { Vec::new() },
+            scale: 2.0,
+            a: numbers(rank * columns),
+            b: numbers(rows * rank),
+            magnitudes: if lengths { numbers(rows) } else { Vec::new() },
         }
     };
     let parts = vec![part("blk.0.attn_q.weight", true), part("blk.0.ffn_down.weight", false)];

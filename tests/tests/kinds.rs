@@ -1,16 +1,16 @@
 //! Attention masks that a session chooses, compared to PyTorch with the same mask:
 //! `tests/golden-scripts/make_golden_kinds.py`.
 
-use siskin::{CpuFeatures, DeviceKind, ErrorKind, Model, Session, SessionOptions, Window};
+use siskin::{CpuFeatures, DeviceKind, ErrorKind, Model, Session, SessionOptions, StreamingWindow};
 use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
 use siskin_tests::kinds::{FIRST, PREFIX, RECENT, masked};
 
-fn options(window: Option<Window>, batch: usize) -> SessionOptions {
+fn options(window: Option<StreamingWindow>, batch: usize) -> SessionOptions {
     SessionOptions { window, batch, ..SessionOptions::default() }
 }
 
-fn window() -> Option<Window> {
-    Some(Window { recent: RECENT, first: FIRST })
+fn window() -> Option<StreamingWindow> {
+    Some(StreamingWindow { window: RECENT, sinks: FIRST })
 }
 
 /// Returns the logits of every token of `ids`, fed in chunks of the given sizes.
@@ -51,7 +51,7 @@ fn a_window_bounds_the_memory() {
         model.session(SessionOptions { context, ..options(window, batch) }).unwrap()
     };
     // The sinks share a block with tokens that leave the window, and the window spans chunks.
-    let window = Some(Window { recent: 70, first: 5 });
+    let window = Some(StreamingWindow { window: 70, sinks: 5 });
     let mut bounded = open(DeviceKind::Cpu, window, 16);
     let [all, some] = [open(DeviceKind::Cpu, None, 16), bounded].map(|session| session.memory().cache);
     assert!(3 * some <= all, "{some} of {all}");
@@ -61,7 +61,7 @@ fn a_window_bounds_the_memory() {
     plain.prefill(&ids).unwrap();
     assert_eq!(bounded.logits(), plain.logits());
     assert_eq!(bounded.truncate(300).unwrap_err().kind(), ErrorKind::State);
-    let none = options(Some(Window { recent: 0, first: 4 }), 8);
+    let none = options(Some(StreamingWindow { window: 0, sinks: 4 }), 8);
     let model = model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE);
     assert_eq!(model.session(none).err().map(|error| error.kind()), Some(ErrorKind::Argument));
 }
@@ -74,7 +74,7 @@ fn a_prefix_sees_itself_both_ways() {
         let run = |model: &Model, ids: &[u32], batch: usize| {
             let mut context = model.context(&options(None, batch), 1, batch).unwrap();
             let sequence = context.create();
-            context.set_prefix(sequence, PREFIX).unwrap();
+            context.set_bidirectional_prefix(sequence, PREFIX).unwrap();
             let mut all = Vec::new();
             for tokens in std::iter::once(&ids[..PREFIX]).chain(ids[PREFIX..].chunks(batch)) {
                 context
@@ -107,10 +107,10 @@ fn a_prefix_stays_whole() {
     let ids = &golden.ids[0];
     let width = golden.logits[0].len() / ids.len();
     let mut session = model.session(options(None, 5)).unwrap();
-    assert_eq!(session.prefill_prefix(&ids[..PREFIX]).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(session.prefill_bidirectional(&ids[..PREFIX]).unwrap_err().kind(), ErrorKind::Argument);
     let mut session = model.session(options(None, 16)).unwrap();
-    session.prefill_prefix(&ids[..PREFIX]).unwrap();
-    assert_eq!(session.prefill_prefix(&ids[..PREFIX]).unwrap_err().kind(), ErrorKind::State);
+    session.prefill_bidirectional(&ids[..PREFIX]).unwrap();
+    assert_eq!(session.prefill_bidirectional(&ids[..PREFIX]).unwrap_err().kind(), ErrorKind::State);
     let mut fork = session.fork().unwrap();
     session.prefill(&ids[PREFIX..]).unwrap();
     let want = &golden.logits[0][(ids.len() - 1) * width..];

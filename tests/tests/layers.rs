@@ -157,7 +157,7 @@ fn hidden(model: &Model, text: &Tokens) -> Vec<f32> {
         all = outputs.rows().flatten().copied().collect();
         Ok(())
     };
-    encoder.read(std::slice::from_ref(text), OutputRows::All, each).unwrap();
+    encoder.encode(std::slice::from_ref(text), OutputRows::All, each).unwrap();
     all
 }
 

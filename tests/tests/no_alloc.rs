@@ -36,7 +36,7 @@ fn writing_after_reading_allocates_nothing() {
         let golden = texts::load(name, None);
         let model = golden::model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let mut session = model.session(SessionOptions { context: 32, ..Default::default() }).unwrap();
-        session.read(&golden.texts[0]).unwrap();
+        session.encode(&golden.texts[0]).unwrap();
         session.prefill(&golden.written[0][..3]).unwrap();
         session.next_token().unwrap();
         let ((), usage) = measure(|| {

@@ -180,5 +180,5 @@ fn packed_models_take_no_tensors_by_name() {
     let model = open(&data("bert"));
     assert_eq!(model.run(&[]).unwrap_err().kind(), ErrorKind::Unsupported);
     let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
-    encoder.read(&[Tokens::from(vec![5, 6])], OutputRows::All, &mut |_, _| Ok(())).unwrap();
+    encoder.encode(&[Tokens::from(vec![5, 6])], OutputRows::All, &mut |_, _| Ok(())).unwrap();
 }

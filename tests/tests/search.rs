@@ -21,7 +21,7 @@ use siskin_tests::search::{SearchCase, cases, text, with_tokenizer};
 /// Returns the results of one session.
 fn find(model: &Model, case: &SearchCase) -> Vec<FinishedHypothesis> {
     let sampler = SamplerOptions {
-        rules: case.options.rules.clone(),
+        logits_processors: case.options.logits_processors.clone(),
         repetition_penalty: 1.0,
         ..SamplerOptions::greedy()
     };
@@ -29,7 +29,7 @@ fn find(model: &Model, case: &SearchCase) -> Vec<FinishedHypothesis> {
     let mut session = model.session(options).expect("a session opens");
     let mut prompt = case.source.clone();
     if case.reads {
-        session.read(&Tokens::from(case.source.clone())).expect("the model reads");
+        session.encode(&Tokens::from(case.source.clone())).expect("the model reads");
         let start = model.file().metadata().config["decoder_start_token_id"].as_u64().expect("a start");
         prompt = [&[start as u32], &*case.prefix].concat();
     }
@@ -41,7 +41,7 @@ fn find(model: &Model, case: &SearchCase) -> Vec<FinishedHypothesis> {
     while tokens.len() < case.options.max_tokens {
         let token = session.next_token().expect("a token is chosen").expect("no tokenizer ends the text");
         tokens.push(token.id);
-        if case.options.rules.ends.contains(&token.id) {
+        if case.options.logits_processors.eos_token_ids.contains(&token.id) {
             break;
         }
     }
@@ -131,7 +131,8 @@ fn texts_together_are_written_as_each_alone() {
 fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
     let file = spelled("drawn", "golden-texts/bart", &[], &json!({}));
     let model = opened(&file, 2);
-    let search = SearchOptions { beams: 1, best: 3, max_tokens: 8, ..SearchOptions::default() };
+    let search =
+        SearchOptions { beams: 1, num_return_sequences: 3, max_tokens: 8, ..SearchOptions::default() };
     let sampler = SamplerOptions { seed: 5, ..SamplerOptions::default() };
     let writing = Seq2SeqGenerateOptions { search, sampler, ..Seq2SeqGenerateOptions::default() };
     let mut writer = model.seq2seq(Seq2SeqOptions { rows: 7, ..Seq2SeqOptions::default() }).unwrap();
@@ -192,7 +193,7 @@ fn languages_are_told_as_each_family_was_taught() {
     let m2m = opened(&spelled("m2m", "golden-texts/m2m", words, &json!({})), 2);
     let writing = Seq2SeqGenerateOptions::translation(&m2m, Some("de"), Some("en")).unwrap();
     assert_eq!(writing.around, Some((vec![3], vec![2])));
-    assert_eq!(writing.search.rules.forced_first, Some(4));
+    assert_eq!(writing.search.logits_processors.forced_bos_token_id, Some(4));
     assert_eq!(
         Seq2SeqGenerateOptions::translation(&m2m, Some("de"), Some("fr")).unwrap_err().kind(),
         ErrorKind::Argument
@@ -208,7 +209,10 @@ fn languages_are_told_as_each_family_was_taught() {
     let words = &[(3, "de_DE"), (4, "en_XX"), (2, "</s>")];
     let fifty = opened(&spelled("mbart50", "golden-texts/mbart", words, &json!({})), 2);
     let writing = Seq2SeqGenerateOptions::translation(&fifty, Some("de"), Some("en_XX")).unwrap();
-    assert_eq!((writing.around, writing.search.rules.forced_first), (Some((vec![3], vec![2])), Some(4)));
+    assert_eq!(
+        (writing.around, writing.search.logits_processors.forced_bos_token_id),
+        (Some((vec![3], vec![2])), Some(4))
+    );
     let first = spelled("mbart", "golden-texts/mbart", words, &json!({"decoder_start_token_id": 4}));
     let writing = Seq2SeqGenerateOptions::translation(&opened(&first, 1), Some("de"), Some("en")).unwrap();
     assert_eq!((writing.around, writing.start), (Some((vec![], vec![2, 3])), vec![4]));
@@ -230,9 +234,9 @@ fn tasks_bring_their_prefix_and_their_settings() {
     let t5 = opened(&spelled("t5-tasks", "golden-texts/t5", &[], &tasks), 2);
     let summary = Seq2SeqGenerateOptions::summary(&t5).unwrap();
     assert_eq!(summary.prefix, "summarize: ");
-    let SearchOptions { beams, length_penalty, max_tokens, rules, .. } = &summary.search;
+    let SearchOptions { beams, length_penalty, max_tokens, logits_processors: rules, .. } = &summary.search;
     assert_eq!((*beams, *length_penalty, *max_tokens), (4, 2.0, 199));
-    assert_eq!((rules.min_length, rules.no_repeat, &rules.ends), (30, 3, &vec![1]));
+    assert_eq!((rules.min_length, rules.no_repeat_ngram_size, &rules.eos_token_ids), (30, 3, &vec![1]));
     let writing = Seq2SeqGenerateOptions::translation(&t5, Some("en"), Some("de")).unwrap();
     assert_eq!((&*writing.prefix, writing.search.beams), ("translate English to German: ", 3));
     let writing = Seq2SeqGenerateOptions::translation(&t5, Some("de"), Some("Dutch")).unwrap();
@@ -253,8 +257,8 @@ fn what_cannot_be_searched_is_refused() {
     for wrong in [
         SearchOptions { beams: 0, ..fine.clone() },
         SearchOptions { beams: 9, ..fine.clone() },
-        SearchOptions { groups: 3, ..fine.clone() },
-        SearchOptions { best: 3, ..fine.clone() },
+        SearchOptions { num_beam_groups: 3, ..fine.clone() },
+        SearchOptions { num_return_sequences: 3, ..fine.clone() },
         SearchOptions { length_penalty: f32::NAN, ..fine.clone() },
         SearchOptions { diversity: -1.0, ..fine.clone() },
         SearchOptions { max_tokens: 0, ..fine.clone() },
@@ -280,18 +284,18 @@ fn what_would_have_no_effect_is_refused() {
         error.place().to_owned()
     };
     let rules = |rules: siskin::logits_processors::LogitsProcessorOptions| SearchOptions {
-        rules,
+        logits_processors: rules,
         max_tokens: 4,
         ..Default::default()
     };
     let far = 1 << 20;
     for (search, want) in [
         (SearchOptions { beams: 0, ..Default::default() }, "beams"),
-        (SearchOptions { beams: 1, groups: 2, ..Default::default() }, "groups"),
+        (SearchOptions { beams: 1, num_beam_groups: 2, ..Default::default() }, "num_beam_groups"),
         (SearchOptions { beams: 1, diversity: 0.5, ..Default::default() }, "diversity"),
         (SearchOptions { beams: 2, diversity: 0.5, ..Default::default() }, "diversity"),
-        (SearchOptions { beams: 2, best: 3, ..Default::default() }, "best"),
-        (SearchOptions { beams: 1, best: 3, ..Default::default() }, "best"),
+        (SearchOptions { beams: 2, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
+        (SearchOptions { beams: 1, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
         (
             rules(siskin::logits_processors::LogitsProcessorOptions { min_tokens: 5, ..Default::default() }),
             "min_tokens",
@@ -312,16 +316,16 @@ fn what_would_have_no_effect_is_refused() {
         ),
         (
             rules(siskin::logits_processors::LogitsProcessorOptions {
-                forced_first: Some(far),
+                forced_bos_token_id: Some(far),
                 ..Default::default()
             }),
-            "forced_first",
+            "forced_bos_token_id",
         ),
     ] {
         let writing = Seq2SeqGenerateOptions { search: search.clone(), ..Seq2SeqGenerateOptions::default() };
         assert_eq!(place(&writing), want, "{search:?}");
         let one = SearchOptions { beams: search.beams.min(1), ..search.clone() };
-        if search.rules != siskin::logits_processors::LogitsProcessorOptions::default() {
+        if search.logits_processors != siskin::logits_processors::LogitsProcessorOptions::default() {
             assert_eq!(
                 place(&Seq2SeqGenerateOptions { search: one, ..Seq2SeqGenerateOptions::default() }),
                 want,
@@ -336,26 +340,27 @@ fn what_would_have_no_effect_is_refused() {
         ..Seq2SeqGenerateOptions::default()
     };
     assert_eq!(place(&writing), "sampler");
-    let search = SearchOptions { beams: 1, best: 5000, ..Default::default() };
+    let search = SearchOptions { beams: 1, num_return_sequences: 5000, ..Default::default() };
     let writing = Seq2SeqGenerateOptions {
         search,
         sampler: SamplerOptions::default(),
         ..Seq2SeqGenerateOptions::default()
     };
-    assert_eq!(place(&writing), "best");
+    assert_eq!(place(&writing), "num_return_sequences");
     // Settings for tokens outside the vocabulary are ignored.
     let config = json!({"suppress_tokens": [5, far], "bad_words_ids": [[far], [6]]});
     let rules = Seq2SeqGenerateOptions::of(&opened(&spelled("absent", "golden-texts/bart", &[], &config), 1))
         .unwrap()
         .search
-        .rules;
+        .logits_processors;
     assert_eq!((rules.suppress, rules.bad_words), (vec![5], vec![vec![6]]));
 }
 
 #[test]
 fn parts_of_a_long_text_give_the_likeliest_wholes() {
     let model = opened(&spelled("wholes", "golden-texts/bart", &[], &json!({})), 2);
-    let search = SearchOptions { beams: 3, best: 3, max_tokens: 5, ..SearchOptions::default() };
+    let search =
+        SearchOptions { beams: 3, num_return_sequences: 3, max_tokens: 5, ..SearchOptions::default() };
     let mut writing = Seq2SeqGenerateOptions {
         search,
         around: Some((vec![0], vec![2])),
@@ -390,11 +395,11 @@ fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
     let search =
         SearchOptions { beams: 1, max_tokens: 6, ..Seq2SeqGenerateOptions::of(&model).unwrap().search };
     let rules = siskin::logits_processors::LogitsProcessorOptions {
-        ends: search.rules.ends.clone(),
+        eos_token_ids: search.logits_processors.eos_token_ids.clone(),
         ..Default::default()
     };
     let writing = Seq2SeqGenerateOptions {
-        search: SearchOptions { rules, ..search },
+        search: SearchOptions { logits_processors: rules, ..search },
         ..Seq2SeqGenerateOptions::default()
     };
     let all = writer.generate(&["t9 t10 t11", "t40"], &writing).unwrap();

@@ -39,7 +39,10 @@ fn tokens_are_those_of_ctranslate2() {
             assert_eq!(serde_json::json!(ids), expected[key], "{name}, {key}: {}", found.text);
             assert_eq!(found.language.as_deref(), expected["language"].as_str());
             let silence = expected["silence"].as_f64().expect("a number");
-            assert!((f64::from(found.segments[0].silence) - silence).abs() < 1e-3, "{name}: silence");
+            assert!(
+                (f64::from(found.segments[0].no_speech_probability) - silence).abs() < 1e-3,
+                "{name}: silence"
+            );
         }
     }
 }

@@ -48,10 +48,10 @@ fn bits_depend_on_nothing_but_the_text() {
         // Shorter texts in addition to those of the golden, so that batches hold several.
         let cut = |text: &Tokens| Tokens {
             ids: text.ids.iter().take(4).copied().collect(),
-            segments: text.segments.iter().take(4).copied().collect(),
-            global: text.global.iter().filter(|&&place| place < 4).copied().collect(),
+            token_type_ids: text.token_type_ids.iter().take(4).copied().collect(),
+            global_positions: text.global_positions.iter().filter(|&&place| place < 4).copied().collect(),
             features: text.features.iter().take(12 * 7).copied().collect(),
-            after: None,
+            padding_token: None,
         };
         let mut crowd: Vec<Tokens> = golden.texts.clone();
         crowd.extend(golden.texts.iter().map(cut));
@@ -102,16 +102,16 @@ fn forks_write_on_from_what_was_read() {
         let mut context = model.context(&options, 3, 1).unwrap();
         let trunk = context.create();
         let hear = |context: &mut Context, sequence, text: &Tokens| {
-            let Tokens { ids, segments, features, global, after } = text;
-            let (outputs, after) = (OutputRows::None, *after);
+            let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+            let (outputs, padding_token) = (OutputRows::None, *padding_token);
             context
                 .encode(&[SequenceInput {
                     sequence,
                     tokens: ids,
-                    segments,
+                    token_type_ids,
                     features,
-                    global,
-                    after,
+                    global_positions,
+                    padding_token,
                     outputs,
                 }])
                 .unwrap();
@@ -143,13 +143,19 @@ fn what_cannot_be_read_is_refused() {
     let mut encoder = encoder(&model, 16);
     let mut kind = |text: Tokens| {
         let texts = [golden.texts[0].clone(), text];
-        encoder.read(&texts, OutputRows::All, &mut |_, _| Ok(())).unwrap_err().kind()
+        encoder.encode(&texts, OutputRows::All, &mut |_, _| Ok(())).unwrap_err().kind()
     };
     assert_eq!(kind(Tokens::default()), ErrorKind::Argument);
     assert_eq!(kind(Tokens::from(vec![5; 65])), ErrorKind::TooLong);
     assert_eq!(kind(Tokens::from(vec![80])), ErrorKind::Argument);
-    assert_eq!(kind(Tokens { ids: vec![5], segments: vec![2], ..Tokens::default() }), ErrorKind::Argument);
-    assert_eq!(kind(Tokens { ids: vec![5], segments: vec![0, 1], ..Tokens::default() }), ErrorKind::Argument);
+    assert_eq!(
+        kind(Tokens { ids: vec![5], token_type_ids: vec![2], ..Tokens::default() }),
+        ErrorKind::Argument
+    );
+    assert_eq!(
+        kind(Tokens { ids: vec![5], token_type_ids: vec![0, 1], ..Tokens::default() }),
+        ErrorKind::Argument
+    );
     assert_eq!(kind(Tokens { ids: vec![5], features: vec![0.5], ..Tokens::default() }), ErrorKind::Argument);
     assert!(model.session(SessionOptions::default()).is_err(), "BERT does not write");
 
@@ -157,9 +163,9 @@ fn what_cannot_be_read_is_refused() {
     let model = texts_model(&golden);
     let mut session = model.session(SessionOptions::default()).unwrap();
     assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "nothing was read");
-    session.read(&golden.texts[0]).unwrap();
+    session.encode(&golden.texts[0]).unwrap();
     session.prefill(&[5]).unwrap();
-    assert_eq!(session.read(&Tokens::from(vec![99])).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(session.encode(&Tokens::from(vec![99])).unwrap_err().kind(), ErrorKind::Argument);
     assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "the text was refused");
 }
 

@@ -13,7 +13,7 @@ use merge::merged_rows;
 use serde::{Deserialize, Serialize};
 use siskin_format::file::File;
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::adapter::AdapterPart;
+use siskin_graph::adapter::LoraMatrix;
 use siskin_graph::op::{Add, Affine, Linear, Op, Scale};
 use siskin_graph::{Node, ValueShape, Weight, WeightRole};
 
@@ -280,15 +280,15 @@ pub fn extract(
     let part = |adapter: &TrainedAdapter| {
         let numbers = |weight: usize| parameters.list[weight].numbers.clone();
         let Parameter { name, rows, columns, .. } = &parameters.list[adapter.base];
-        AdapterPart {
+        LoraMatrix {
             tensor: name.clone(),
             rows: *rows,
             columns: *columns,
             rank: parameters.list[adapter.a].rows,
-            factor: options.factor() as f32,
-            first: numbers(adapter.a),
-            second: numbers(adapter.b),
-            lengths: adapter.dora.map(|lengths| numbers(lengths.magnitude)).unwrap_or_default(),
+            scale: options.factor() as f32,
+            a: numbers(adapter.a),
+            b: numbers(adapter.b),
+            magnitudes: adapter.dora.map(|lengths| numbers(lengths.magnitude)).unwrap_or_default(),
         }
     };
     siskin_graph::adapter::Adapter {
@@ -308,13 +308,13 @@ pub fn load(
     options: &AdapterOptions,
     from: &siskin_graph::adapter::Adapter,
 ) -> Result<()> {
-    let fits = |adapter: &TrainedAdapter, part: &AdapterPart| {
+    let fits = |adapter: &TrainedAdapter, part: &LoraMatrix| {
         let size = |weight: usize| parameters.list[weight].numbers.len();
         part.tensor == parameters.list[adapter.base].name
-            && part.first.len() == size(adapter.a)
-            && part.second.len() == size(adapter.b)
-            && part.lengths.len() == adapter.dora.map_or(0, |lengths| size(lengths.magnitude))
-            && part.factor == options.factor() as f32
+            && part.a.len() == size(adapter.a)
+            && part.b.len() == size(adapter.b)
+            && part.magnitudes.len() == adapter.dora.map_or(0, |lengths| size(lengths.magnitude))
+            && part.scale == options.factor() as f32
     };
     let all = adapters.len() == from.parts.len();
     if !all || !adapters.iter().zip(&from.parts).all(|(adapter, part)| fits(adapter, part)) {
@@ -322,10 +322,10 @@ pub fn load(
         return Err(Error::new(ErrorKind::Shape, "adapter", message));
     }
     for (adapter, part) in adapters.iter().zip(&from.parts) {
-        parameters.list[adapter.a].numbers = part.first.clone();
-        parameters.list[adapter.b].numbers = part.second.clone();
+        parameters.list[adapter.a].numbers = part.a.clone();
+        parameters.list[adapter.b].numbers = part.b.clone();
         if let Some(lengths) = adapter.dora {
-            parameters.list[lengths.magnitude].numbers = part.lengths.clone();
+            parameters.list[lengths.magnitude].numbers = part.magnitudes.clone();
         }
     }
     update_norms(parameters, adapters, options);

@@ -14,17 +14,19 @@ const FRAMES: usize = 2;
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
     let hyper = model.config();
     let source = match hyper.features {
-        0 => Tokens::from(ids(args.prompt.clamp(1, hyper.text.max(1)), model)?),
-        columns => Tokens { features: vec![0.0; FRAMES * hyper.text * columns], ..Tokens::default() },
+        0 => Tokens::from(ids(args.prompt.clamp(1, hyper.encoder_context.max(1)), model)?),
+        columns => {
+            Tokens { features: vec![0.0; FRAMES * hyper.encoder_context * columns], ..Tokens::default() }
+        }
     };
     let mut session = model.session(SessionOptions {
         context: args.depth + args.generate.max(FIRST_PROMPT),
-        text: source.ids.len(),
+        encoder_context: source.ids.len(),
         cache: args.model_args.kv,
         ..SessionOptions::default()
     })?;
     let written = ids(args.depth + args.generate.max(1), model)?;
-    session.read(&source)?;
+    session.encode(&source)?;
     session.prefill(&written[..1])?;
     let first_token_ms = milliseconds(start);
     let mut report = measured(args, model, open_ms);
@@ -33,7 +35,7 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     let mut times = Vec::new();
     for _ in 0..args.repeat {
         let begun = Instant::now();
-        session.read(&source)?;
+        session.encode(&source)?;
         times.push(milliseconds(begun));
     }
     let read_ms = median(times);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// Encodes `--texts` texts of `--prompt` tokens, or of the lengths in `--lengths` in turn.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
-    let max_length = model.config().text.max(1);
+    let max_length = model.config().encoder_context.max(1);
     let lengths: &[usize] = if args.lengths.is_empty() { &[args.prompt] } else { &args.lengths };
     let text = |index: usize| {
         let count = lengths[index % lengths.len()].clamp(1, max_length);
@@ -21,10 +21,10 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
         head: false,
         ..EncoderOptions::default()
     })?;
-    encoder.read(&texts, OutputRows::All, &mut |_, _| Ok(()))?;
+    encoder.encode(&texts, OutputRows::All, &mut |_, _| Ok(()))?;
     let first_ms = milliseconds(start);
     let work = encoder.work();
-    let mut read = || encoder.read(&texts, OutputRows::All, &mut |_, _| Ok(()));
+    let mut read = || encoder.encode(&texts, OutputRows::All, &mut |_, _| Ok(()));
     // Short runs are repeated more often, for a stable median.
     let begun = Instant::now();
     read()?;

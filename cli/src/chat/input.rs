@@ -10,7 +10,7 @@ use rustyline::hint::Hinter;
 use rustyline::history::{History as _, MemHistory};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
-use siskin::file::{append_own, open_own};
+use siskin::file::{append_no_follow, open_no_follow};
 use siskin::{Error, ErrorKind, Result};
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Write};
@@ -88,7 +88,7 @@ fn failed(error: ReadlineError) -> Error {
 
 /// Returns the last entries of a history: one JSON string per line, as entries may have several lines.
 fn read_history(path: &Path) -> Result<Vec<String>> {
-    let Some(file) = open_own(path)? else { return Ok(Vec::new()) };
+    let Some(file) = open_no_follow(path)? else { return Ok(Vec::new()) };
     let lines = BufReader::new(file).lines().map_while(std::result::Result::ok);
     let mut entries: Vec<String> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
     entries.drain(..entries.len().saturating_sub(MAX_ENTRIES));
@@ -101,7 +101,7 @@ fn add_to_history(path: &Path, entry: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
         create_private(folder).map_err(io)?;
     }
-    let mut file = append_own(path)?;
+    let mut file = append_no_follow(path)?;
     make_private(&file).map_err(io)?;
     let line = serde_json::to_string(entry).map_err(|error| io(error.into()))?;
     writeln!(file, "{line}").map_err(io)

@@ -14,8 +14,8 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
     };
     let text = |row: usize| match rows.get(row) {
         Some(Row { ids, segments, global, after, .. }) => {
-            let (ids, segments, global) = (ids.clone(), segments.clone(), global.clone());
-            Tokens { ids, segments, global, after: *after, ..Tokens::default() }
+            let (ids, token_type_ids, global_positions) = (ids.clone(), segments.clone(), global.clone());
+            Tokens { ids, token_type_ids, global_positions, padding_token: *after, ..Tokens::default() }
         }
         None => Tokens { features: input.frames(row), ..Tokens::default() },
     };
@@ -44,7 +44,7 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
         _ => ("logits", OutputRows::All, per_text),
     };
     let mut values = vec![0.0; columns * input.rows * per_text];
-    encoder.read(texts, wanted, &mut |text, outputs| {
+    encoder.encode(texts, wanted, &mut |text, outputs| {
         for (index, row) in outputs.rows().enumerate() {
             let place = rows.get(text).filter(|_| per_text > 1).map_or(index, |row| row.places[index]);
             values[(text * per_text + place) * columns..][..columns].copy_from_slice(row);
@@ -69,7 +69,7 @@ fn write(model: &Model, args: &ModelArgs, written: &Input, texts: &[Tokens]) -> 
     let mut values = vec![0.0; columns * written.rows * written.columns];
     for (index, text) in texts.iter().enumerate() {
         let row = written.row(index)?;
-        session.read(text)?;
+        session.encode(text)?;
         session.score(&row.ids, &mut |token, logits| {
             let place = index * written.columns + row.places[token];
             values[place * columns..][..columns].copy_from_slice(logits);

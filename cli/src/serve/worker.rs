@@ -169,7 +169,7 @@ impl<'a> ModelState<'a> {
                 let Settings { sampler, stop } = &settings;
                 let mut options = self.args.context.session(&self.args.model_args, sampler, stop)?;
                 if self.model.graphs().encoder.is_some() {
-                    options.sampler.rules = LogitsProcessorOptions::of(&self.model)?;
+                    options.sampler.logits_processors = LogitsProcessorOptions::of(&self.model)?;
                 }
                 let session = self.model.session(options)?;
                 self.made.session.insert((settings, session))

@@ -5,7 +5,7 @@ use crate::output;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use siskin::Result;
-use siskin::file::{AtomicFile, append_own};
+use siskin::file::{AtomicFile, append_no_follow};
 use siskin_trainer::events::Events;
 use siskin_trainer::profile::{self, Event, ProfileRow};
 use siskin_trainer::report;
@@ -71,7 +71,7 @@ impl<'a> Terminal<'a> {
     /// Writes the log and events to `folder`; MFU is relative to `peak_flops`, if known.
     pub(super) fn new(open: &'a OpenArgs, folder: &Path, peak_flops: f64) -> Result<Self> {
         run::prepare_folder(folder)?;
-        let log = append_own(folder.join(report::LOG))?;
+        let log = append_no_follow(folder.join(report::LOG))?;
         let events = Events::create(folder)?;
         let terminal = std::io::stderr().is_terminal();
         let bar = if open.quiet || !terminal { ProgressBar::hidden() } else { ProgressBar::new(0) };
@@ -175,14 +175,14 @@ impl RunCallbacks for Terminal<'_> {
 
     fn samples(&mut self, step: u64, samples: &[Sample]) {
         let line = json!({"step": step, "samples": samples});
-        let file = append_own(self.folder.join(report::SAMPLES));
+        let file = append_no_follow(self.folder.join(report::SAMPLES));
         if file.is_ok_and(|mut file| writeln!(file, "{line}").is_ok()) {
             self.report();
         }
     }
 
     fn statistics(&mut self, statistics: &StepStatistics) {
-        let file = append_own(self.folder.join(report::STATISTICS));
+        let file = append_no_follow(self.folder.join(report::STATISTICS));
         let _ = file.map(|mut file| writeln!(file, "{}", statistics.json()));
         let _ = self.events.add_statistics(statistics);
     }

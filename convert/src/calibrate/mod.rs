@@ -72,7 +72,11 @@ impl Calibration {
         let tokenizer = Tokenizer::of(&model.file)?;
         let tokens = tokenizer.encode(text, EncodeOptions::default())?;
         let hyper = &model.config;
-        let max = if model.graphs.encoder.is_some() { hyper.text.min(hyper.context) } else { hyper.context };
+        let max = if model.graphs.encoder.is_some() {
+            hyper.encoder_context.min(hyper.context)
+        } else {
+            hyper.context
+        };
         let size = CHUNK.min(max.max(1));
         if tokens.len() < size {
             let message =
@@ -95,8 +99,12 @@ impl Calibration {
             ));
         }
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let limits =
-            DecoderLimits { context: longest, batch: longest, text: longest, ..DecoderLimits::default() };
+        let limits = DecoderLimits {
+            context: longest,
+            batch: longest,
+            encoder_context: longest,
+            ..DecoderLimits::default()
+        };
         let mut context = Context::new(Arc::clone(model), &model.context_options(&limits, 1, 1)?, None)?;
         let collector = Arc::new(Mutex::new(Collector::default()));
         context.observe(Arc::clone(&collector) as Arc<Mutex<dyn Observer>>)?;
@@ -149,8 +157,16 @@ impl Calibration {
 fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
     if model.graphs.encoder.is_some() {
         let outputs = OutputRows::None;
-        let (segments, features, global, after) = (&[][..], &[][..], &[][..], None);
-        context.encode(&[SequenceInput { sequence, tokens, segments, features, global, after, outputs }])?;
+        let (token_type_ids, features, global_positions, padding_token) = (&[][..], &[][..], &[][..], None);
+        context.encode(&[SequenceInput {
+            sequence,
+            tokens,
+            token_type_ids,
+            features,
+            global_positions,
+            padding_token,
+            outputs,
+        }])?;
     }
     match model.graphs.decoder {
         Some(_) => context.forward(&[BatchEntry::new(sequence, tokens, OutputRows::Last)]),

@@ -50,7 +50,7 @@ impl<'a> ExportModel<'a> {
 
     /// Returns true if the model is a decoder that is used as an encoder.
     pub(super) fn is_reader(&self) -> bool {
-        matches!(self.descriptor.family.form, Topology::Decoder(_)) && self.graphs.decoder.is_none()
+        matches!(self.descriptor.family.topology, Topology::Decoder(_)) && self.graphs.decoder.is_none()
     }
 
     /// Returns the note of a format that does not support `key` of the embedding settings, if the model has that key.

@@ -58,7 +58,7 @@ pub(super) fn hugging_face(model: &ExportModel<'_>, notes: &mut Vec<String>) -> 
         .and_then(|descriptor| descriptor.hugging_face.model_type(kind));
     // The source's class no longer applies if the model became an encoder.
     let is_class =
-        !matches!(model.descriptor.family.form, Topology::Decoder(_)) || model.graphs.decoder.is_some();
+        !matches!(model.descriptor.family.topology, Topology::Decoder(_)) || model.graphs.decoder.is_some();
     if let Some(class) = class.and_then(|kind| kind.class)
         && is_class
         && !config.contains_key("architectures")

@@ -123,7 +123,7 @@ impl<'a> Entry<'a> {
                 vec![columns / heads, heads]
             }
             (StorageRole::Vector, _) if tensor.name.ends_with("_mix.weight") => {
-                let sums = self.hyper.mixed.max(1);
+                let sums = self.hyper.projected_positions.max(1);
                 vec![sums, columns / sums]
             }
             (StorageRole::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],

@@ -96,7 +96,7 @@ impl HuggingFace {
     /// Refuses a source that lacks the segment embeddings that its configuration declares: the graph would silently run
     /// without them.
     pub(super) fn check_segments(&self) -> Result<()> {
-        let segments = (self.descriptor.family.hyper)(&self.config)?.segments;
+        let segments = (self.descriptor.family.read_config)(&self.config)?.segments;
         match names::apply(self.descriptor.hugging_face.rules, SEGMENTS) {
             Some((source, _)) if segments > 0 && !self.has(SEGMENTS) => {
                 let message = format!("has no {source}, but config.type_vocab_size is {segments}");
@@ -254,7 +254,7 @@ impl ModelSource for HuggingFace {
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        let writes = matches!(self.descriptor.family.form, Topology::Decoder(_));
+        let writes = matches!(self.descriptor.family.topology, Topology::Decoder(_));
         tokenizer(&self.folder, &if writes { ends(&self.config) } else { Vec::new() })
     }
 

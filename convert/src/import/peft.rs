@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use siskin_format::file::{File, StorageRole, parse_json};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::adapter::{Adapter, AdapterPart};
+use siskin_graph::adapter::{Adapter, LoraMatrix};
 use siskin_graph::arch::{FamilyDescriptor, TensorRule, TensorTransform};
 use siskin_kernels::quant::BlockType;
 
@@ -81,15 +81,15 @@ pub fn of(
             let message = format!("lora_A has {rank} rows, lora_B {again} columns");
             return Err(Error::new(ErrorKind::Shape, place(), message));
         }
-        parts.push(AdapterPart {
+        parts.push(LoraMatrix {
             tensor: tensor.clone(),
             rows,
             columns,
             rank,
-            factor: factor(config, &module, rank)?,
-            first: numbers(a, &module)?,
-            second: numbers(b, &module)?,
-            lengths: found.lengths.map_or_else(|| Ok(Vec::new()), |tensor| numbers(tensor, &module))?,
+            scale: factor(config, &module, rank)?,
+            a: numbers(a, &module)?,
+            b: numbers(b, &module)?,
+            magnitudes: found.lengths.map_or_else(|| Ok(Vec::new()), |tensor| numbers(tensor, &module))?,
         });
     }
     match parts.is_empty() {

@@ -13,9 +13,9 @@ use crate::observer::Observer;
 use crate::thread_pool::ThreadPool;
 use crate::weights::WeightSource;
 
-/// Selects a model's weights.
+/// A part of a model, which has weights of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GraphSide {
+pub enum ModelPart {
     /// The encoder, which takes a whole sequence at once.
     Encoder,
     /// The decoder, which takes tokens step by step.
@@ -27,12 +27,12 @@ pub enum GraphSide {
 pub struct ForwardPass {
     /// The graph, as the family built it.
     pub graph: Graph,
-    /// Whose weights it uses.
-    pub side: GraphSide,
+    /// Which weights it uses.
+    pub part: ModelPart,
     /// The maximum number of rows in a batch.
-    pub rows: usize,
-    /// The maximum number of output rows in a batch; at most `rows`.
-    pub outputs: usize,
+    pub max_rows: usize,
+    /// The maximum number of output rows in a batch; at most `max_rows`.
+    pub max_output_rows: usize,
     /// The number of positions.
     pub positions: usize,
 }
@@ -74,21 +74,21 @@ pub trait Module: Send + Sync {
     /// Returns the size of a block of each group.
     fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>>;
 
-    /// Returns what [`Module::executable`] would allocate.
-    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse>;
+    /// Returns what [`Module::create_executable`] would allocate.
+    fn memory_requirements(&self, limits: &ExecutionLimits) -> Result<MemoryUse>;
 
-    /// Prepares passes, numbered as in the list: plans them, and allocates activations and blocks. Nothing is allocated
+    /// Prepares passes, indexed as in the list: plans them, and allocates activations and blocks. Nothing is allocated
     /// by later calls.
-    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>>;
+    fn create_executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>>;
 }
 
 /// What an executable runs, and how much of it at once.
 #[derive(Clone, Debug)]
 pub struct ExecutionLimits {
-    /// The passes, by their numbers.
+    /// The passes, by their indices.
     pub passes: Arc<[ForwardPass]>,
-    /// The blocks of the KV cache.
-    pub blocks: BlockLayout,
+    /// The KV cache groups and their numbers of blocks.
+    pub block_layout: BlockLayout,
 }
 
 /// Allocated bytes.
@@ -102,12 +102,12 @@ pub struct MemoryUse {
 
 /// The input of a forward pass.
 pub struct ForwardInput<'a> {
-    /// Which pass, by its number.
+    /// The index of the pass.
     pub pass: usize,
     /// The rows.
     pub batch: &'a Batch,
     /// Where the keys and values of their sequences are.
-    pub blocks: &'a BlockTable,
+    pub block_table: &'a BlockTable,
     /// Cancels the pass, from another thread.
     pub cancel: &'a AtomicBool,
     /// The maximum number of threads.
@@ -125,11 +125,11 @@ pub trait Executable: Send + Sync {
     /// Returns the allocated bytes.
     fn memory(&self) -> MemoryUse;
 
-    /// Returns the contents of the KV cache's blocks.
-    fn blocks(&self) -> &dyn BlockStorage;
+    /// Returns the blocks of the KV cache.
+    fn block_storage(&self) -> &dyn BlockStorage;
 
-    /// Returns the contents of the KV cache's blocks, for writing.
-    fn blocks_mut(&mut self) -> &mut dyn BlockStorage;
+    /// Returns the blocks of the KV cache, for writing.
+    fn block_storage_mut(&mut self) -> &mut dyn BlockStorage;
 
     /// Called when sequence `to` becomes a fork of `from`.
     fn fork(&mut self, _from: usize, _to: usize) {}

@@ -18,14 +18,14 @@ pub struct TokenRow {
     pub segment: u32,
     /// Its index among the global tokens of its sequence.
     pub global_index: Option<usize>,
-    /// Current or expected length of its sequence, for RoPE frequencies that depend on it.
-    pub length: usize,
+    /// The current or expected length of its sequence, which RoPE frequencies may depend on.
+    pub rope_length: usize,
 }
 
 impl TokenRow {
     /// Writes the cosines, then the sines of its angles in a RoPE table.
-    pub(super) fn rope_angles(&self, table: &RopeTable, out: &mut [f32]) {
-        rope::cos_sin_of(&table.frequency(self.length), table.magnitude, self.position as u32, out);
+    pub(super) fn rope_frequencies(&self, table: &RopeTable, out: &mut [f32]) {
+        rope::cos_sin_of(&table.frequency(self.rope_length), table.magnitude, self.position as u32, out);
     }
 }
 
@@ -41,7 +41,7 @@ pub struct Batch {
     /// The rows of global tokens, in order.
     pub global_rows: Vec<usize>,
     /// Score bias per row of a model with global attention: masks global tokens at their own positions.
-    pub hidden: Vec<f32>,
+    pub global_token_mask: Vec<f32>,
     /// Input features, frame by frame, for models that take features instead of tokens.
     pub features: Vec<f32>,
     /// External input of each row, computed by another part of the graph.
@@ -81,7 +81,7 @@ impl Batch {
         self.sequences.clear();
         self.output_rows.clear();
         self.global_rows.clear();
-        self.hidden.clear();
+        self.global_token_mask.clear();
         self.features.clear();
         self.external_input.clear();
         self.frames.clear();
@@ -139,7 +139,9 @@ impl Batch {
                     None => &[],
                 }
             }
-            AttentionMask::LongformerLocal(_) => &self.hidden[row - position..=row - position + last],
+            AttentionMask::LongformerLocal(_) => {
+                &self.global_token_mask[row - position..=row - position + last]
+            }
             _ => distances.of(attention, head, position, last),
         }
     }
@@ -175,7 +177,7 @@ pub(super) fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
     QueryPosition {
         position: row.position,
         encoded_length: blocks.encoded_length(row.sequence).unwrap_or(0),
-        prefix: blocks.prefix(row.sequence),
+        bidirectional_prefix: blocks.bidirectional_prefix(row.sequence),
         global_tokens: blocks.global_tokens(row.sequence),
     }
 }

@@ -10,16 +10,16 @@ pub use input::{BatchEntry, OutputRows, SequenceInput};
 
 use std::sync::{Arc, Mutex};
 
-use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, Saved};
+use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, SavedSequence};
 use crate::cancel::CancelHandle;
 use crate::loaded_model::LoadedModel;
 use crate::observer::Observer;
 use crate::thread_pool::SharedThreadPool;
-use crate::{Batch, Executable, ForwardInput, ForwardPass, GraphSide, MemoryUse};
+use crate::{Batch, Executable, ForwardInput, ForwardPass, MemoryUse, ModelPart};
 use batch_builder::BatchBuilder;
 use forward_passes::ForwardPasses;
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::Window;
+use siskin_graph::StreamingWindow;
 use siskin_kernels::ops::attention::CacheType;
 
 /// What contexts use but do not own: contexts with the same resources, of one or of several models, take turns on the
@@ -38,7 +38,7 @@ pub struct ContextOptions {
     /// The size of the KV cache.
     pub cache: CacheOptions,
     /// Limits how many tokens a query attends to.
-    pub window: Option<Window>,
+    pub window: Option<StreamingWindow>,
     /// The maximum number of output rows per decoder batch.
     pub max_output_rows: usize,
     /// The maximum number of output rows per encoder batch.
@@ -57,11 +57,11 @@ pub struct DecoderLimits {
     /// The maximum number of tokens per batch.
     pub batch: usize,
     /// The maximum length of an encoded text; 0: that of the model, at most 2048.
-    pub text: usize,
+    pub encoder_context: usize,
     /// The element type of the KV cache; `None`: that of the model.
     pub cache: Option<CacheType>,
     /// Limits how many tokens a query attends to.
-    pub window: Option<Window>,
+    pub window: Option<StreamingWindow>,
 }
 
 impl ContextOptions {
@@ -79,7 +79,13 @@ impl ContextOptions {
 
     /// Options for an encoder of up to `rows` tokens per batch, of which `outputs` give outputs.
     pub fn encoder(types: CacheTypes, rows: usize, outputs: usize) -> Self {
-        let cache = CacheOptions { types, context: 0, sequences: rows, batch: 0, text: rows };
+        let cache = CacheOptions {
+            types,
+            context_length: 0,
+            max_sequences: rows,
+            max_batch_tokens: 0,
+            encoder_context: rows,
+        };
         Self {
             cache,
             window: None,
@@ -108,17 +114,23 @@ impl LoadedModel {
             let message = format!("{} tokens; the model supports at most {max}", limits.context);
             return Err(Error::new(ErrorKind::TooLong, "context", message));
         }
-        let context = if limits.context == 0 { max.min(2048) } else { limits.context };
-        let text = match self.graphs.encoder {
+        let context_length = if limits.context == 0 { max.min(2048) } else { limits.context };
+        let encoder_context = match self.graphs.encoder {
             None => 0,
-            Some(_) if limits.text == 0 => self.config.text.min(2048),
-            Some(_) => limits.text.min(self.config.text),
+            Some(_) if limits.encoder_context == 0 => self.config.encoder_context.min(2048),
+            Some(_) => limits.encoder_context.min(self.config.encoder_context),
         };
-        if limits.window.is_some_and(|window| window.recent == 0) {
+        if limits.window.is_some_and(|window| window.window == 0) {
             return Err(Error::argument("window", "must be at least 1"));
         }
-        let (types, sequences) = (self.cache_types(limits.cache), sequences.max(1));
-        let cache = CacheOptions { types, context, sequences, batch: limits.batch.clamp(1, context), text };
+        let (types, max_sequences) = (self.cache_types(limits.cache), sequences.max(1));
+        let cache = CacheOptions {
+            types,
+            context_length,
+            max_sequences,
+            max_batch_tokens: limits.batch.clamp(1, context_length),
+            encoder_context,
+        };
         Ok(ContextOptions { window: limits.window, ..ContextOptions::decoder(cache, output_rows.max(1)) })
     }
 }
@@ -153,12 +165,12 @@ impl Context {
             None => SharedThreadPool::new(model.module.threads())?,
         };
         let max = |size: &dyn Fn(&ForwardPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
-        let batch = Batch::with_capacity(max(&|pass| pass.rows), max(&|pass| pass.outputs));
+        let batch = Batch::with_capacity(max(&|pass| pass.max_rows), max(&|pass| pass.max_output_rows));
         Ok(Self {
-            executable: model.module.executable(&limits)?,
-            table: BlockTable::new(limits.blocks),
+            executable: model.module.create_executable(&limits)?,
+            table: BlockTable::new(limits.block_layout),
             pool,
-            cancelled: Vec::with_capacity(options.cache.sequences.min(options.cache.batch)),
+            cancelled: Vec::with_capacity(options.cache.max_sequences.min(options.cache.max_batch_tokens)),
             batch,
             cancel: CancelHandle::new(),
             passes,
@@ -169,12 +181,16 @@ impl Context {
     /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
     /// zeros if the model has no decoder.
     pub fn decoder_limits(&self) -> (usize, usize) {
-        self.passes.whole_side(GraphSide::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+        self.passes
+            .whole_pass(ModelPart::Decoder)
+            .map_or((0, 0), |pass| (pass.max_rows, pass.max_output_rows))
     }
 
     /// Returns the same limits for an encoder batch.
     pub fn encoder_limits(&self) -> (usize, usize) {
-        self.passes.whole_side(GraphSide::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+        self.passes
+            .whole_pass(ModelPart::Encoder)
+            .map_or((0, 0), |pass| (pass.max_rows, pass.max_output_rows))
     }
 
     /// Passes the inputs of all matmuls to `observer` from now on.
@@ -231,21 +247,21 @@ impl Context {
             let message = format!("the {} backend has no KV cache to save", self.model.device);
             return Err(Error::unsupported("session", message));
         }
-        self.table.save(sequence, self.executable.blocks(), out)
+        self.table.save(sequence, self.executable.block_storage(), out)
     }
 
     /// Restores a saved state into `sequence`. On an error the sequence is unchanged, or empty if forks have taken its
     /// blocks.
-    pub fn restore(&mut self, sequence: usize, saved: &Saved<'_>) -> Result<usize> {
-        self.table.check(saved, self.executable.blocks())?;
+    pub fn restore(&mut self, sequence: usize, saved: &SavedSequence<'_>) -> Result<usize> {
+        self.table.check(saved, self.executable.block_storage())?;
         self.table.remove(sequence);
-        self.table.restore(saved, self.executable.blocks_mut())
+        self.table.restore(saved, self.executable.block_storage_mut())
     }
 
     /// Releases unused memory to the operating system, which provides it again on demand.
     pub fn trim(&mut self) {
         for group in 0..self.table.layout().groups.len() {
-            self.executable.blocks_mut().release(group, self.table.free_blocks(group));
+            self.executable.block_storage_mut().release(group, self.table.free_blocks(group));
         }
     }
 
@@ -267,7 +283,7 @@ impl Context {
 
     /// Returns the maximum length of a sequence in tokens.
     pub fn context_length(&self) -> usize {
-        self.table.options().context
+        self.table.options().context_length
     }
 
     /// Returns the vocabulary size.
@@ -282,7 +298,7 @@ impl Context {
         self.cancelled.clear();
         let extended = self.builder().extend(entries);
         let outcome =
-            self.copy_blocks().and(extended).and_then(|()| self.run(self.passes.number(GraphSide::Decoder)?));
+            self.copy_blocks().and(extended).and_then(|()| self.run(self.passes.index(ModelPart::Decoder)?));
         if outcome.is_err() {
             self.builder().roll_back(|_| true);
             self.batch.clear();
@@ -311,7 +327,7 @@ impl Context {
     pub fn encode(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
         self.cancelled.clear();
         let outcome =
-            self.builder().list(texts)?.and_then(|()| self.run(self.passes.number(GraphSide::Encoder)?));
+            self.builder().list(texts)?.and_then(|()| self.run(self.passes.index(ModelPart::Encoder)?));
         texts.iter().for_each(|text| self.table.end_encoding(text.sequence));
         if outcome.is_err() {
             self.builder().forget(texts);
@@ -321,14 +337,14 @@ impl Context {
 
     /// Declares that the following batches bring a sequence to `length` tokens. Models whose RoPE frequencies depend on
     /// the sequence length use those of `length` for all of these tokens; ignored by other models.
-    pub fn reserve_positions(&mut self, sequence: usize, length: usize) -> Result<()> {
+    pub fn set_expected_length(&mut self, sequence: usize, length: usize) -> Result<()> {
         self.table.set_expected_length(sequence, length)
     }
 
     /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally (prefix LM). They must
     /// be passed in one batch.
-    pub fn set_prefix(&mut self, sequence: usize, count: usize) -> Result<()> {
-        self.table.set_prefix(sequence, count)
+    pub fn set_bidirectional_prefix(&mut self, sequence: usize, count: usize) -> Result<()> {
+        self.table.set_bidirectional_prefix(sequence, count)
     }
 
     /// Returns output row `row` of the last batch; empty if there is none.
@@ -339,7 +355,7 @@ impl Context {
         self.executable.output(row)
     }
 
-    /// Returns the passes of whole sides.
+    /// Returns the passes of whole parts.
     pub fn passes(&self) -> &ForwardPasses {
         &self.passes
     }
@@ -359,7 +375,7 @@ impl Context {
 
     /// Copies the blocks that sequences no longer share.
     fn copy_blocks(&mut self) -> Result<()> {
-        self.table.take_copies().try_for_each(|copy| self.executable.blocks_mut().copy(copy))
+        self.table.take_copies().try_for_each(|copy| self.executable.block_storage_mut().copy(copy))
     }
 
     /// Runs the batch through a pass, once the model's governor allows it.
@@ -370,7 +386,7 @@ impl Context {
         let input = ForwardInput {
             pass: number,
             batch: &self.batch,
-            blocks: &self.table,
+            block_table: &self.table,
             cancel: self.cancel.flag(),
             threads: governed.threads,
         };

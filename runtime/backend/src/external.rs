@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::block_table::{BlockCopy, BlockId};
 use super::{
     Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
-    GraphSide, MemoryUse, Module, WeightSource,
+    MemoryUse, ModelPart, Module, WeightSource,
 };
 use crate::external_model::{ExternalModel, GENERAL, OutputMatrix};
 use crate::thread_pool::ThreadPool;
@@ -52,14 +52,14 @@ impl Module for ExternalModule {
     }
 
     fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
-        Ok(vec![0; limits.blocks.groups.len()])
+        Ok(vec![0; limits.block_layout.groups.len()])
     }
 
-    fn cost(&self, _: &ExecutionLimits) -> Result<MemoryUse> {
+    fn memory_requirements(&self, _: &ExecutionLimits) -> Result<MemoryUse> {
         Ok(MemoryUse::default())
     }
 
-    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+    fn create_executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
         let (model, passes) = (Arc::clone(&self.model), Arc::clone(&limits.passes));
         Ok(Box::new(ExternalExecutable { model, passes, sequences: Vec::new(), outputs: Vec::new() }))
     }
@@ -120,7 +120,7 @@ impl ExternalExecutable {
     fn run(&mut self, input: &ForwardInput<'_>) -> Result<Vec<Vec<f32>>> {
         let model = Arc::clone(&self.model);
         let pass = &self.passes[input.pass];
-        let reads = pass.side == GraphSide::Encoder;
+        let reads = pass.part == ModelPart::Encoder;
         // Hidden states are wanted where the graph has no head.
         let head = pass.graph.output != pass.graph.hidden;
         let mut outputs = Vec::with_capacity(input.batch.output_rows.len());
@@ -173,11 +173,11 @@ impl Executable for ExternalExecutable {
         MemoryUse::default()
     }
 
-    fn blocks(&self) -> &dyn BlockStorage {
+    fn block_storage(&self) -> &dyn BlockStorage {
         self
     }
 
-    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+    fn block_storage_mut(&mut self) -> &mut dyn BlockStorage {
         self
     }
 

@@ -109,8 +109,8 @@ pub static FAMILY: Family = Family {
     name: GENERAL,
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |_| Err(Error::unsupported("architecture", "runs on an external backend")),
-    form: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
+    read_config: |_| Err(Error::unsupported("architecture", "runs on an external backend")),
+    topology: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };
 
 /// Returns hyper-parameters and empty graphs that match an outline.
@@ -126,12 +126,12 @@ pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
         vocabulary: outline.vocabulary,
         segments: outline.segments,
         context,
-        text: context,
+        encoder_context: context,
         features: 0,
         epsilon: 0.0,
         windows: Vec::new(),
         state: Default::default(),
-        mixed: 0,
+        projected_positions: 0,
     };
     let graph = |head: OutputHead, columns: usize| {
         let value = |columns| ValueShape { rows: RowKind::Outputs, columns };

@@ -23,8 +23,13 @@
 //!
 //! let file = siskin_format::file::File::open("smollm2.siskin")?;
 //! let model = Arc::new(LoadedModel::new(file, None, &ModelOptions::default())?);
-//! let cache =
-//!     CacheOptions { types: model.cache_types(None), context: 512, sequences: 1, batch: 64, text: 0 };
+//! let cache = CacheOptions {
+//!     types: model.cache_types(None),
+//!     context_length: 512,
+//!     max_sequences: 1,
+//!     max_batch_tokens: 64,
+//!     encoder_context: 0,
+//! };
 //! let mut context = Context::new(model, &ContextOptions::decoder(cache, 1), None)?;
 //! let sequence = context.create();
 //! context.forward(&[BatchEntry::new(sequence, &[1, 2, 3], OutputRows::Last)])?;
@@ -38,12 +43,12 @@ pub mod block_table;
 pub mod cancel;
 pub mod context;
 pub mod cpu;
-mod experts;
 pub mod external;
 pub mod external_model;
 pub mod governor;
 mod kv_storage;
 pub mod loaded_model;
+mod moe_routing;
 pub mod observer;
 mod position_bias;
 pub mod reference;
@@ -53,7 +58,7 @@ mod weights;
 
 pub use backend::{
     Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
-    GraphSide, MemoryUse, Module,
+    MemoryUse, ModelPart, Module,
 };
 pub use batch::{Batch, TokenRow};
 pub use weights::{ModelWeights, WeightSource, Weights};

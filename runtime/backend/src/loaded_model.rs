@@ -12,13 +12,13 @@ use crate::external_model::{self, ExternalModel};
 use crate::governor::Governor;
 use crate::reference::ReferenceBackend;
 use crate::thread_pool;
-use crate::{Backend, Capabilities, ForwardPass, GraphSide, Module, WeightSource};
+use crate::{Backend, Capabilities, ForwardPass, ModelPart, Module, WeightSource};
 use siskin_format::file::{File, SectionKind};
 use siskin_format::{Error, Result};
 use siskin_graph::adapter::{Adapter, AdapterTensors};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
 use siskin_graph::pass::layers::LayerSet;
-use siskin_graph::{Graph, Window};
+use siskin_graph::{Graph, StreamingWindow};
 use siskin_kernels::ops::attention::CacheType;
 
 /// The choice of a backend, `--device` of the command line.
@@ -192,12 +192,12 @@ impl LoadedModel {
 
     /// Returns the plans of the CPU for batches of `rows` rows, as text.
     pub fn plan_text(&self, rows: usize) -> Result<String> {
-        let pass = |graph: &Option<Graph>, side| {
+        let pass = |graph: &Option<Graph>, part| {
             let graph = graph.clone()?;
-            Some(ForwardPass { graph, side, rows, outputs: 1, positions: rows })
+            Some(ForwardPass { graph, part, max_rows: rows, max_output_rows: 1, positions: rows })
         };
         let Graphs { encoder, decoder } = &self.graphs;
-        let passes = [pass(encoder, GraphSide::Encoder), pass(decoder, GraphSide::Decoder)];
+        let passes = [pass(encoder, ModelPart::Encoder), pass(decoder, ModelPart::Decoder)];
         let passes: Vec<ForwardPass> = passes.into_iter().flatten().collect();
         let none = AdapterTensors::default();
         let adapter = self.adapter.as_ref().map_or(&none, |(tensors, _)| tensors);
@@ -212,7 +212,7 @@ impl LoadedModel {
     }
 
     /// Returns an error if the options set a KV cache type or a sliding window that the backend does not support.
-    pub fn check_cache(&self, cache: Option<CacheType>, window: Option<Window>) -> Result<()> {
+    pub fn check_cache(&self, cache: Option<CacheType>, window: Option<StreamingWindow>) -> Result<()> {
         if self.capabilities.kv_cache {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use siskin_graph::arch::Graphs;
 use siskin_graph::{Graph, Weight, WeightId, WeightRole};
 use siskin_kernels::ops::attention::CacheType;
 
-use super::GraphSide;
+use super::ModelPart;
 
 /// What the weights of a model are bound to.
 pub struct WeightSource<'a> {
@@ -38,11 +38,11 @@ impl ModelWeights {
         Ok(Self { encoder: bind(&source.graphs.encoder)?, decoder: bind(&source.graphs.decoder)? })
     }
 
-    /// Returns the weights of a side.
-    pub fn of(&self, side: GraphSide) -> &Weights {
-        match side {
-            GraphSide::Encoder => &self.encoder,
-            GraphSide::Decoder => &self.decoder,
+    /// Returns the weights of a part of the model.
+    pub fn of(&self, part: ModelPart) -> &Weights {
+        match part {
+            ModelPart::Encoder => &self.encoder,
+            ModelPart::Decoder => &self.decoder,
         }
     }
 
@@ -65,7 +65,7 @@ impl ModelWeights {
 pub struct Weights {
     bound: Vec<BoundWeight>,
     /// How many come from the file; those of an adapter follow.
-    own: usize,
+    from_file: usize,
 }
 
 impl Weights {
@@ -76,8 +76,8 @@ impl Weights {
             None => bind(weight, file),
         };
         let bound = graph.weights.iter().map(find).collect::<Result<_>>()?;
-        let own = graph.weights.iter().filter(|weight| placed.tensor(&weight.name).is_none()).count();
-        Ok(Self { bound, own })
+        let from_file = graph.weights.iter().filter(|weight| placed.tensor(&weight.name).is_none()).count();
+        Ok(Self { bound, from_file })
     }
 
     /// Returns a matrix; `None` if the weight is a vector, which binding rules out.
@@ -104,7 +104,7 @@ impl Weights {
     /// Returns whether any matrix of the file is f32: such models stay in full precision, KV cache included.
     fn any_full_precision(&self) -> bool {
         let full = |tensor: &Tensor| tensor.panel == siskin_kernels::panel::PanelType::F32;
-        self.bound[..self.own]
+        self.bound[..self.from_file]
             .iter()
             .any(|bound| matches!(bound, BoundWeight::Matrix(tensor) if full(tensor)))
     }

@@ -2,10 +2,10 @@
 // head may have no angle.
 #include "common.cuh"
 
-// Row `turn_of[row]` of `turns` has a cosine for each pair, then a sine. `back` rotates in the opposite
+// Row `cos_sin_rows[row]` of `cos_sin` has a cosine for each pair, then a sine. `back` rotates in the opposite
 // direction.
 template <class T>
-__device__ void rope(const T* x, const float* turns, const int* turn_of, T* out, int back, int add, int rows,
+__device__ void rope(const T* x, const float* cos_sin, const int* cos_sin_rows, T* out, int back, int add, int rows,
                      int columns, int head_size, int pairs) {
     for_each_element_2d<T>(rows, columns, false, [&](int row, int column, auto) {
         int place = column % head_size;
@@ -14,8 +14,8 @@ __device__ void rope(const T* x, const float* turns, const int* turn_of, T* out,
             if (place >= 2 * pairs) store_or_accumulate(out[at], to_f32(x[at]), add);
             return;
         }
-        const float* turn = turns + (long long)turn_of[row] * 2 * pairs;
-        float cosine = turn[place], sine = back ? -turn[pairs + place] : turn[pairs + place];
+        const float* table = cos_sin + (long long)cos_sin_rows[row] * 2 * pairs;
+        float cosine = table[place], sine = back ? -table[pairs + place] : table[pairs + place];
         float a = to_f32(x[at]), b = to_f32(x[at + pairs]);
         store_or_accumulate(out[at], a * cosine - b * sine, add);
         store_or_accumulate(out[at + pairs], b * cosine + a * sine, add);
@@ -24,7 +24,7 @@ __device__ void rope(const T* x, const float* turns, const int* turn_of, T* out,
 
 #define KERNELS(T, type)                                                                                      \
     ENTRY(rope_##type, 256,                                                                                   \
-          (const T* x, const float* turns, const int* turn_of, T* out, int back, int add, int rows, int columns, \
+          (const T* x, const float* cos_sin, const int* cos_sin_rows, T* out, int back, int add, int rows, int columns, \
            int head_size, int pairs),                                                                         \
-          rope(x, turns, turn_of, out, back, add, rows, columns, head_size, pairs))
+          rope(x, cos_sin, cos_sin_rows, out, back, add, rows, columns, head_size, pairs))
 FOR_EACH_TYPE(KERNELS)

@@ -13,7 +13,7 @@ pub struct QueryPosition {
     /// Length of the sequence that is attended to, if it is encoded as a whole.
     pub encoded_length: usize,
     /// Length of the bidirectional prefix of a causal sequence (prefix LM).
-    pub prefix: usize,
+    pub bidirectional_prefix: usize,
     /// The number of positions with global attention.
     pub global_tokens: usize,
 }
@@ -41,7 +41,7 @@ impl Attention {
     /// tokens read them there; at their own positions they are masked. See [`also_seen`](Self::also_seen).
     pub fn seen(&self, place: QueryPosition) -> (usize, usize) {
         let position = place.position;
-        let last = place.prefix.saturating_sub(1).max(position);
+        let last = place.bidirectional_prefix.saturating_sub(1).max(position);
         match self.attention_mask {
             AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) => {
                 (window.map_or(0, |window| (position + 1).saturating_sub(window)), last)

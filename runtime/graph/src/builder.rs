@@ -19,14 +19,14 @@ use siskin_kernels::functions::{ActivationFunction, GateLimits};
 pub struct Builder<'a> {
     graph: Graph,
     /// Index of each weight: MoE models have tens of thousands.
-    known: HashMap<Weight, WeightId>,
+    weight_ids: HashMap<Weight, WeightId>,
     has: &'a dyn Fn(&str) -> bool,
 }
 
 impl<'a> Builder<'a> {
     /// Creates an empty graph. `has` says whether the source has a tensor.
     pub fn new(has: &'a dyn Fn(&str) -> bool) -> Self {
-        Self { graph: Graph::default(), known: HashMap::new(), has }
+        Self { graph: Graph::default(), weight_ids: HashMap::new(), has }
     }
 
     /// Returns whether the source has the tensor `name`.
@@ -74,11 +74,11 @@ impl<'a> Builder<'a> {
 
     fn weight(&mut self, name: &str, rows: usize, columns: usize, role: WeightRole) -> WeightId {
         let weight = Weight { name: name.to_owned(), rows, columns, role };
-        if let Some(&known) = self.known.get(&weight) {
-            return known;
+        if let Some(&id) = self.weight_ids.get(&weight) {
+            return id;
         }
         let id = self.graph.weights.len();
-        self.known.insert(weight.clone(), id);
+        self.weight_ids.insert(weight.clone(), id);
         self.graph.weights.push(weight);
         id
     }

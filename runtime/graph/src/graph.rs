@@ -3,7 +3,7 @@
 use crate::op::{Attention, AttentionMask, CausalConv1d, Im2col, Op, Operands, ShapeCheck};
 use crate::rope::{RopeScalingMethod, RopeTable};
 use crate::types::{RowKind, ValueId, ValueShape, Weight};
-use crate::window::Window;
+use crate::window::StreamingWindow;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// An operation with its inputs and its output.
@@ -184,16 +184,15 @@ impl Graph {
         Self { nodes: nodes.cloned().collect(), ..self.clone() }
     }
 
-    /// Returns the graph with attention limited to the `recent` newest positions and the `first` ones (attention
-    /// sinks).
-    pub fn with_streaming_window(&self, Window { recent, first }: Window) -> Self {
+    /// Returns the graph with attention limited to a sliding window and attention sinks.
+    pub fn with_streaming_window(&self, StreamingWindow { window, sinks }: StreamingWindow) -> Self {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
             if let Op::Attention(attention) = &mut node.op
-                && let AttentionMask::Causal(window) = attention.attention_mask
-                && window.is_none_or(|window| window > recent)
+                && let AttentionMask::Causal(own) = attention.attention_mask
+                && own.is_none_or(|own| own > window)
             {
-                attention.attention_mask = AttentionMask::StreamingLlm { window: recent, sinks: first };
+                attention.attention_mask = AttentionMask::StreamingLlm { window, sinks };
             }
         }
         graph

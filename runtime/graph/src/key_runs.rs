@@ -58,7 +58,7 @@ fn place(queries: &BatchSequences, keys: &BatchSequences, sequence: usize, row: 
     QueryPosition {
         position: row,
         encoded_length: keys.sequences[sequence].rows.len(),
-        prefix: queries.sequences[sequence].prefix,
+        bidirectional_prefix: queries.sequences[sequence].prefix,
         global_tokens: 0,
     }
 }

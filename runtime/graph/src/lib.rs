@@ -50,6 +50,6 @@ pub use op::{
 pub use pooling::Pooling;
 pub use rope::{RopeScaling, RopeScalingMethod, RopeTable};
 pub use types::*;
-pub use window::Window;
+pub use window::StreamingWindow;
 
 pub use siskin_kernels::functions::{ActivationFunction, GateLimits};

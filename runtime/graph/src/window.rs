@@ -7,9 +7,9 @@
 /// quality if the first few tokens, which receive much of its attention, stay in the window. Positions do not restart,
 /// so that a sequence is never longer than the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct StreamingWindow {
     /// The number of newest tokens, the query's own token included; at least 1.
-    pub recent: usize,
+    pub window: usize,
     /// The number of first tokens (attention sinks).
-    pub first: usize,
+    pub sinks: usize,
 }

@@ -41,9 +41,9 @@ pub use siskin_backend::loaded_model::{DeviceKind, LoadedModel, ModelOptions};
 pub use siskin_backend::observer::Observer;
 pub use siskin_backend::thread_pool::SharedThreadPool;
 pub use siskin_format::{Error, ErrorKind, Result};
-pub use siskin_graph::adapter::{Adapter, AdapterPart, AdapterSlot};
+pub use siskin_graph::adapter::{Adapter, AdapterSlot, LoraMatrix};
 pub use siskin_graph::pass::layers::LayerSet;
-pub use siskin_graph::{OutputHead, Window};
+pub use siskin_graph::{OutputHead, StreamingWindow};
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, CpuFeatures};
 
@@ -67,7 +67,7 @@ pub mod external_model {
 /// `.siskin` files.
 pub mod file {
     pub use siskin_format::file::{
-        AtomicFile, Bytes, File, Metadata, SectionInfo, StorageRole, Tensor, append_own, open_own,
+        AtomicFile, Bytes, File, Metadata, SectionInfo, StorageRole, Tensor, append_no_follow, open_no_follow,
     };
 }
 

@@ -43,7 +43,7 @@ impl Model {
 
     /// Creates a model from an open file: builds its graph and binds its weights without reading them.
     pub fn from_file(file: File, options: &ModelOptions) -> Result<Self> {
-        Self::made(file, None, options)
+        Self::load(file, None, options)
     }
 
     /// Creates a model from an open file and an adapter, without checking that the adapter was trained on these
@@ -52,10 +52,10 @@ impl Model {
     /// # Errors
     /// Fails if a part matches no matrix of the model.
     pub fn with_adapter(file: File, adapter: &Adapter, options: &ModelOptions) -> Result<Self> {
-        Self::made(file, Some(adapter), options)
+        Self::load(file, Some(adapter), options)
     }
 
-    fn made(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
+    fn load(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
         Self::new(LoadedModel::new(file, adapter, options)?)
     }
 

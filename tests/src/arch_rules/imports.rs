@@ -38,7 +38,7 @@ const LAYERS: [Layers; 3] = [
             &[
                 "batch",
                 "block_table",
-                "experts",
+                "moe_routing",
                 "backend",
                 "kv_storage",
                 "position_bias",

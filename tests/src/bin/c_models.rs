@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use siskin::file::{AtomicFile, File};
-use siskin::{Adapter, AdapterPart, Error, Result};
+use siskin::{Adapter, Error, LoraMatrix, Result};
 use siskin_convert::{PackOptions, pack_file};
 use siskin_tests::{every, header, paths};
 use std::path::Path;
@@ -52,16 +52,16 @@ fn adapter(folder: &Path) -> Result<()> {
     let shape = base.tensor(tensor).map(|tensor| (tensor.rows, tensor.columns));
     let (rows, columns) = shape.ok_or_else(|| Error::argument("chat", "has no queries"))?;
     let numbers = |count: usize| (0..count).map(|i| (i * 5 % 7) as f32 - 3.0).collect();
-    let (first, second) = (numbers(2 * columns), numbers(rows * 2));
-    let part = AdapterPart {
+    let (a, b) = (numbers(2 * columns), numbers(rows * 2));
+    let part = LoraMatrix {
         tensor: tensor.to_owned(),
         rows,
         columns,
         rank: 2,
-        factor: 1.0,
-        first,
-        second,
-        lengths: Vec::new(),
+        scale: 1.0,
+        a,
+        b,
+        magnitudes: Vec::new(),
     };
     let architecture = base.metadata().architecture.clone();
     let adapter = Adapter { architecture, base: Some(base.digest()), parts: vec![part] };

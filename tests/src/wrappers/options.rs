@@ -321,7 +321,8 @@ fn common_prefix(numbers: &Enum) -> String {
 /// Returns the type of a numeric option: its arm in `set` says how the double is converted.
 fn number_type(constant: &str, sources: &str) -> Result<Number, String> {
     let arm = sources.split(&format!("{constant} => ")).nth(1);
-    let arm = arm.and_then(|rest| rest.split(",\n").next()).unwrap_or_default();
+    let end = |arm: &str| if arm.starts_with('{') { "}\n" } else { ",\n" };
+    let arm = arm.and_then(|rest| rest.split(end(rest)).next()).unwrap_or_default();
     let conversions = [
         ("integer(", Number::Count),
         ("boolean(", Number::Flag),

@@ -96,7 +96,7 @@ pub(super) fn of(
     let main = main.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
     keys.push(("general.file_type".to_owned(), MetadataValue::Unsigned(main)));
     keys.push(("general.quantization_version".to_owned(), MetadataValue::Unsigned(2)));
-    let own = if model.source() == "GGUF" { kept(model) } else { made(model, notes)? };
+    let own = if model.source() == "GGUF" { kept(model) } else { keys_from_config(model, notes)? };
     keys.extend(own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value)));
     note_what_is_left_out(model, notes)?;
     Ok(keys)
@@ -115,11 +115,11 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
             "GGUF cannot store that texts have at most {max} tokens: truncate longer ones yourself"
         ));
     }
-    let told = told(model);
-    if told.windows && model.descriptor.gguf.keys.windows == GgufWindows::None {
+    let accepted = accepted_differences(model);
+    if accepted.windows && model.descriptor.gguf.keys.windows == GgufWindows::None {
         notes.push("llama.cpp runs the model without its sliding window".to_owned());
     }
-    if told.scales {
+    if accepted.scales {
         notes.push(
             "llama.cpp derives the attention scale from the head size, which this model does not".to_owned(),
         );
@@ -128,7 +128,7 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
 }
 
 /// Returns the differences of llama.cpp that are accepted and reported as notes.
-pub(super) fn told(model: &ExportModel<'_>) -> AcceptedDifferences {
+pub(super) fn accepted_differences(model: &ExportModel<'_>) -> AcceptedDifferences {
     let (h, keys) = (&model.hyper, &model.descriptor.gguf.keys);
     let slides = h.windows.iter().any(Option::is_some);
     let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
@@ -187,7 +187,10 @@ fn value_of(json: &Json) -> Option<MetadataValue> {
 }
 
 /// Builds keys from the hyper-parameters of a source in another format.
-fn made(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, MetadataValue)>> {
+fn keys_from_config(
+    model: &ExportModel<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(String, MetadataValue)>> {
     let h = &model.hyper;
     let mut keys = Vec::new();
     let mut count = |key: &str, number: usize| {
@@ -342,7 +345,7 @@ fn own(
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let config = &model.config;
-    if model.hyper.mixed > 0 || config.word(&["attention_feature_map"])?.is_some() {
+    if model.hyper.projected_positions > 0 || config.word(&["attention_feature_map"])?.is_some() {
         let message = "llama.cpp has no such attention: it only has softmax attention";
         return Err(Error::unsupported("attention", message));
     }

@@ -109,8 +109,8 @@ impl GraphLowering<'_, '_> {
     /// Returns the position bias of the scores: batch × heads × queries × keys.
     fn bias(&mut self, bias: &RelativePositionBias, heads: usize) -> Result<String> {
         let word = format!("bias {bias:?}");
-        if let Some(made) = self.made.get(&word) {
-            return Ok(made.clone());
+        if let Some(value) = self.cached_values.get(&word) {
+            return Ok(value.clone());
         }
         let reach = bias.max_distance.max(bias.buckets).min(MAX_DISTANCE) as i64;
         let steps: Vec<i64> = (-reach..=reach).map(|distance| bias.bucket(distance) as i64).collect();
@@ -127,7 +127,7 @@ impl GraphLowering<'_, '_> {
         let table = self.nodes.reshape(&table, &[-1, heads as i64]);
         let added = self.nodes.gather(&table, &step, 0);
         let added = self.nodes.transpose(&added, &[0, 3, 1, 2]);
-        self.made.insert(word, added.clone());
+        self.cached_values.insert(word, added.clone());
         Ok(added)
     }
 
@@ -135,8 +135,8 @@ impl GraphLowering<'_, '_> {
     /// key.
     fn seen(&mut self, attention_mask: AttentionMask) -> Result<Option<String>> {
         let word = format!("seen {attention_mask:?}");
-        if let Some(made) = self.made.get(&word) {
-            return Ok(Some(made.clone()));
+        if let Some(value) = self.cached_values.get(&word) {
+            return Ok(Some(value.clone()));
         }
         let mask = if attention_mask == AttentionMask::CrossAttention {
             self.memory_mask.clone()
@@ -181,7 +181,7 @@ impl GraphLowering<'_, '_> {
             (near, there) => near.or(there),
         };
         if let Some(seen) = &seen {
-            self.made.insert(word, seen.clone());
+            self.cached_values.insert(word, seen.clone());
         }
         Ok(seen)
     }

@@ -54,7 +54,7 @@ pub(super) struct GraphLowering<'a, 'b> {
     /// The last hidden state of every token.
     pub(super) hidden: Option<String>,
     /// Cached intermediate values by key.
-    pub(super) made: HashMap<String, String>,
+    pub(super) cached_values: HashMap<String, String>,
 }
 
 impl<'a, 'b> GraphLowering<'a, 'b> {
@@ -75,7 +75,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
             memory_mask,
             values: HashMap::new(),
             hidden: None,
-            made: HashMap::new(),
+            cached_values: HashMap::new(),
         }
     }
 

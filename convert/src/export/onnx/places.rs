@@ -6,12 +6,12 @@ use siskin_graph::{RopeScaling, RopeScalingMethod, RopeTable, Routing};
 
 impl GraphLowering<'_, '_> {
     fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {
-        if let Some(made) = self.made.get(word) {
-            return made.clone();
+        if let Some(value) = self.cached_values.get(word) {
+            return value.clone();
         }
-        let made = make(self);
-        self.made.insert(word.to_owned(), made.clone());
-        made
+        let value = make(self);
+        self.cached_values.insert(word.to_owned(), value.clone());
+        value
     }
 
     /// Returns the position of each token in its sequence: padding is not counted.

@@ -21,7 +21,7 @@ pub(super) struct Initializers<'a> {
     /// Maps a weight's name to an entry and the part in it.
     places: HashMap<&'a str, (usize, usize)>,
     /// Nodes that exist already, by name and whether the weight is transposed.
-    made: HashMap<(String, bool), String>,
+    cached: HashMap<(String, bool), String>,
 }
 
 impl<'a> Initializers<'a> {
@@ -32,7 +32,7 @@ impl<'a> Initializers<'a> {
                 places.insert(ours.tensor.name.as_str(), (at, part));
             }
         }
-        Self { model, entries, types, places, made: HashMap::new() }
+        Self { model, entries, types, places, cached: HashMap::new() }
     }
 
     /// Returns a vector, or a matrix with outputs as rows.
@@ -47,32 +47,32 @@ impl<'a> Initializers<'a> {
 
     fn value(&mut self, nodes: &mut Nodes, weight: &Weight, turned: bool) -> Result<String> {
         let key = (weight.name.clone(), turned);
-        if let Some(made) = self.made.get(&key) {
-            return Ok(made.clone());
+        if let Some(value) = self.cached.get(&key) {
+            return Ok(value.clone());
         }
         let missing = || Error::new(ErrorKind::Missing, &weight.name, "has no initializer");
         let &(at, part) = self.places.get(weight.name.as_str()).ok_or_else(missing)?;
         let entry = self.entries.get(at).ok_or_else(missing)?;
         let scope = std::mem::replace(&mut nodes.scope, "weights");
-        let made = match self.types.get(at) {
+        let value = match self.types.get(at) {
             Some(BlockType::F32) => entry.name.clone(),
             _ => self.widened(nodes, entry),
         };
-        let made = self.taken(nodes, entry, part, made, turned);
+        let value = self.taken(nodes, entry, part, value, turned);
         nodes.scope = scope;
-        self.made.insert(key, made.clone());
-        Ok(made)
+        self.cached.insert(key, value.clone());
+        Ok(value)
     }
 
     /// Returns the initializer cast to f32.
     fn widened(&mut self, nodes: &mut Nodes, entry: &Entry<'_>) -> String {
         let key = (format!("{} as f32", entry.name), false);
-        if let Some(made) = self.made.get(&key) {
-            return made.clone();
+        if let Some(value) = self.cached.get(&key) {
+            return value.clone();
         }
-        let made = nodes.cast(&entry.name, Element::Float);
-        self.made.insert(key, made.clone());
-        made
+        let value = nodes.cast(&entry.name, Element::Float);
+        self.cached.insert(key, value.clone());
+        value
     }
 
     fn taken(

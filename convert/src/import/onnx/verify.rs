@@ -48,7 +48,7 @@ pub(super) fn prove(
     if bytes > MAX_BYTES {
         return Ok(Proof::Impossible("it is too large for a trial run".to_owned()));
     }
-    if (source.family().hyper)(source.config())?.features > 0 {
+    if (source.family().read_config)(source.config())?.features > 0 {
         return Ok(Proof::Impossible("audio models cannot be verified".to_owned()));
     }
     let general = match General::of_parts(models, stores, source.config().values()) {
@@ -86,7 +86,7 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
     let hyper = &ours.config;
-    let max = hyper.text.min(hyper.context).min(general.interface().context);
+    let max = hyper.encoder_context.min(hyper.context).min(general.interface().context);
     // One input exceeds the sliding window.
     let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MAX_WINDOW);
     let beyond = windows.max().map(|window| window + LENGTHS[0]);
@@ -109,28 +109,28 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
 fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written: &[u32]) -> Result<f32> {
     let outline = general.interface();
     let graphs = &ours.graphs;
-    let segments: Vec<u32> = match outline.segments.min(ours.config.segments) {
+    let token_type_ids: Vec<u32> = match outline.segments.min(ours.config.segments) {
         0 | 1 => Vec::new(),
         kinds => (0..ids.len()).map(|index| (index * kinds / ids.len()) as u32).collect(),
     };
-    let text = Text { ids, segments: &segments, after: None };
+    let text = Text { ids, token_type_ids: &token_type_ids, padding_token: None };
     let mut worst = 0.0_f32;
     let mut memory = None;
     if graphs.encoder.is_some() {
         let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not take text"))?;
         // A graph that was exported without its head returns hidden states.
         let head = reads != OutputHead::Hidden;
-        let theirs = general.encode(ids, &segments, head)?;
+        let theirs = general.encode(ids, &token_type_ids, head)?;
         if graphs.decoder.is_none() || theirs.columns > 1 {
             let got = read(ours, text, head)?;
             let got = if theirs.count() == 1 { got.get(..theirs.columns).unwrap_or_default() } else { &got };
             worst = worst.max(difference(got, &theirs.values));
             if ids.len() < FILLED
-                && FILLED <= ours.config.text
-                && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
+                && FILLED <= ours.config.encoder_context
+                && let Some(filled) = general.read_padded(ids, &token_type_ids, head, FILLED)?
             {
                 // Padding is token 0, which a convolution may read after the last token.
-                let beside = read(ours, Text { after: Some(0), ..text }, head)?;
+                let beside = read(ours, Text { padding_token: Some(0), ..text }, head)?;
                 let got = if filled.count() == 1 { beside.get(..filled.columns) } else { Some(&beside[..]) };
                 worst = worst.max(difference(got.unwrap_or_default(), &filled.values));
             }
@@ -150,20 +150,28 @@ fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written
 #[derive(Clone, Copy)]
 struct Text<'a> {
     ids: &'a [u32],
-    segments: &'a [u32],
-    after: Option<u32>,
+    token_type_ids: &'a [u32],
+    padding_token: Option<u32>,
 }
 
 impl<'a> Text<'a> {
     fn input(self, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
-        let Self { ids, segments, after } = self;
-        SequenceInput { sequence, tokens: ids, segments, outputs, features: &[], global: &[], after }
+        let Self { ids, token_type_ids, padding_token } = self;
+        SequenceInput {
+            sequence,
+            tokens: ids,
+            token_type_ids,
+            outputs,
+            features: &[],
+            global_positions: &[],
+            padding_token,
+        }
     }
 }
 
 /// Returns our encoder's output for a text.
 fn read(ours: &Arc<LoadedModel>, text: Text<'_>, head: bool) -> Result<Vec<f32>> {
-    let rows = text.ids.len() + usize::from(text.after.is_some());
+    let rows = text.ids.len() + usize::from(text.padding_token.is_some());
     let types = ours.cache_types(Some(CacheType::F32));
     let options = ContextOptions { with_head: head, ..ContextOptions::encoder(types, rows, rows) };
     let mut context = Context::new(Arc::clone(ours), &options, None)?;
@@ -177,7 +185,7 @@ fn write(ours: &Arc<LoadedModel>, text: Option<Text<'_>>, ids: &[u32]) -> Result
     let limits = DecoderLimits {
         context: ids.len(),
         batch: ids.len(),
-        text: text.map_or(0, |text| text.ids.len()),
+        encoder_context: text.map_or(0, |text| text.ids.len()),
         cache: Some(CacheType::F32),
         window: None,
     };
@@ -187,7 +195,7 @@ fn write(ours: &Arc<LoadedModel>, text: Option<Text<'_>>, ids: &[u32]) -> Result
     if let Some(text) = text {
         context.encode(&[text.input(sequence, OutputRows::None)])?;
     }
-    context.reserve_positions(sequence, ids.len())?;
+    context.set_expected_length(sequence, ids.len())?;
     context.forward(&[BatchEntry::new(sequence, ids, OutputRows::All)])?;
     Ok((0..ids.len()).flat_map(|row| context.output(row)).copied().collect())
 }

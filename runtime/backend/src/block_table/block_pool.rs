@@ -1,17 +1,18 @@
 //! The blocks of the layers that keep the same positions: reference counts and the free list.
 
-use super::{BlockCopy, BlockId, NONE, no_block};
+use super::{BlockCopy, BlockId, NO_BLOCK, no_block};
 use siskin_format::Result;
 use siskin_graph::AttentionMask;
 use siskin_kernels::ops::attention::BLOCK;
 
-/// The lifetime of a layer's keys and values.
+/// What a KV cache group stores, and for how long: the layers of a group have the same kind, as in vLLM's hybrid KV cache
+/// manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupKind {
+pub enum KvGroupKind {
     /// Full attention: as long as the sequence.
     Full,
     /// Sliding-window attention: until they leave the window.
-    SlidingWindow(WindowPositions),
+    SlidingWindow(SlidingWindow),
     /// Cross-attention: until the next sequence is encoded.
     CrossAttention,
     /// A recurrent state: one block, which every batch replaces. The previous block is the state before the batch.
@@ -20,26 +21,26 @@ pub enum GroupKind {
     Transient,
 }
 
-/// The positions of a sliding window.
+/// The positions of a sliding window that stay in the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowPositions {
+pub struct SlidingWindow {
     /// The number of newest positions.
-    pub recent: usize,
+    pub window: usize,
     /// The number of oldest positions (attention sinks).
-    pub first: usize,
+    pub sinks: usize,
 }
 
-impl GroupKind {
-    /// Returns the lifetime of keys and values under a mask, in sequences of up to `context` tokens.
+impl KvGroupKind {
+    /// Returns the kind of the layers with a mask, in sequences of up to `context` tokens.
     pub(super) fn of(attention_mask: AttentionMask, context: usize) -> Self {
-        let window = |recent: usize, first: usize| match recent.saturating_add(first) < context {
-            true => Self::SlidingWindow(WindowPositions { recent, first }),
+        let sliding = |window: usize, sinks: usize| match window.saturating_add(sinks) < context {
+            true => Self::SlidingWindow(SlidingWindow { window, sinks }),
             false => Self::Full,
         };
         match attention_mask {
             AttentionMask::Causal(None) => Self::Full,
-            AttentionMask::Causal(Some(recent)) => window(recent, 0),
-            AttentionMask::StreamingLlm { window: recent, sinks: first } => window(recent, first),
+            AttentionMask::Causal(Some(window)) => sliding(window, 0),
+            AttentionMask::StreamingLlm { window, sinks } => sliding(window, sinks),
             AttentionMask::CausalEncoder(_)
             | AttentionMask::Full
             | AttentionMask::LocalWindow(_)
@@ -68,9 +69,7 @@ impl GroupKind {
     /// Returns the first block that the next token of a sequence of `length` tokens attends to, attention sinks aside.
     pub(super) fn first_visible(self, length: usize) -> usize {
         match self {
-            Self::SlidingWindow(WindowPositions { recent, .. }) => {
-                (length + 1).saturating_sub(recent) / BLOCK
-            }
+            Self::SlidingWindow(SlidingWindow { window, .. }) => (length + 1).saturating_sub(window) / BLOCK,
             _ => 0,
         }
     }
@@ -78,8 +77,8 @@ impl GroupKind {
     /// Returns whether a sequence of `length` tokens may have dropped block `index`.
     pub(super) fn may_be_evicted(self, index: usize, length: usize) -> bool {
         match self {
-            Self::SlidingWindow(WindowPositions { first, .. }) => {
-                (first.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
+            Self::SlidingWindow(SlidingWindow { sinks, .. }) => {
+                (sinks.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
             }
             _ => false,
         }
@@ -88,13 +87,13 @@ impl GroupKind {
 
 /// Layers that keep the same positions, and the blocks of all sequences.
 pub(super) struct BlockPool {
-    pub kind: GroupKind,
+    pub kind: KvGroupKind,
     reference_counts: Vec<u32>,
     free: Vec<BlockId>,
 }
 
 impl BlockPool {
-    pub(super) fn new(kind: GroupKind, count: usize) -> Self {
+    pub(super) fn new(kind: KvGroupKind, count: usize) -> Self {
         let free = (0..u32::try_from(count).unwrap_or(u32::MAX - 1)).rev().collect();
         Self { kind, reference_counts: vec![0; count], free }
     }
@@ -132,11 +131,11 @@ impl BlockPool {
 
     /// Frees the blocks that no future token of a sequence of `length` tokens attends to.
     pub(super) fn evict_outside_window(&mut self, blocks: &mut [BlockId], length: usize) {
-        let GroupKind::SlidingWindow(WindowPositions { first, .. }) = self.kind else { return };
-        let dropped = blocks.iter_mut().take(self.kind.first_visible(length)).skip(first.div_ceil(BLOCK));
-        for block in dropped.filter(|block| **block != NONE) {
+        let KvGroupKind::SlidingWindow(SlidingWindow { sinks, .. }) = self.kind else { return };
+        let dropped = blocks.iter_mut().take(self.kind.first_visible(length)).skip(sinks.div_ceil(BLOCK));
+        for block in dropped.filter(|block| **block != NO_BLOCK) {
             self.release(*block);
-            *block = NONE;
+            *block = NO_BLOCK;
         }
     }
 
@@ -177,7 +176,7 @@ impl BlockPool {
     /// Frees the blocks after the first `length` tokens.
     pub(super) fn truncate(&mut self, blocks: &mut Vec<BlockId>, length: usize) {
         for block in blocks.drain(length.div_ceil(BLOCK).min(blocks.len())..) {
-            if block != NONE {
+            if block != NO_BLOCK {
                 self.release(block);
             }
         }
@@ -190,7 +189,7 @@ impl BlockPool {
     /// Allocates the block for the new states, once per batch.
     pub(super) fn begin_states(&mut self, blocks: &mut Vec<BlockId>) -> Result<()> {
         if blocks.is_empty() {
-            blocks.push(NONE);
+            blocks.push(NO_BLOCK);
         }
         if blocks.len() == 1 {
             blocks.push(self.allocate()?);
@@ -202,7 +201,7 @@ impl BlockPool {
     pub(super) fn commit_states(&mut self, blocks: &mut Vec<BlockId>) {
         if blocks.len() == 2 {
             let before = blocks.remove(0);
-            if before != NONE {
+            if before != NO_BLOCK {
                 self.release(before);
             }
         }
@@ -212,7 +211,7 @@ impl BlockPool {
     pub(super) fn roll_back_states(&mut self, blocks: &mut Vec<BlockId>, length: usize) {
         let kept = usize::from(length > 0);
         while blocks.len() > kept {
-            if let Some(block) = blocks.pop().filter(|&block| block != NONE) {
+            if let Some(block) = blocks.pop().filter(|&block| block != NO_BLOCK) {
                 self.release(block);
             }
         }

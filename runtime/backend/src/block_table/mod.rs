@@ -15,10 +15,10 @@ mod layout;
 mod save;
 
 use block_pool::BlockPool;
-pub use block_pool::{GroupKind, WindowPositions};
+pub use block_pool::{KvGroupKind, SlidingWindow};
 pub use layout::KvBudget;
-pub use layout::{BlockLayout, GroupLayout};
-pub use save::Saved;
+pub use layout::{BlockLayout, KvGroupLayout};
+pub use save::SavedSequence;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_kernels::ops::attention::{BLOCK, CacheType};
 
@@ -29,7 +29,7 @@ pub type SequenceId = usize;
 pub type BlockId = u32;
 
 /// No block: not allocated yet, or dropped from the window.
-pub const NONE: BlockId = u32::MAX;
+pub const NO_BLOCK: BlockId = u32::MAX;
 
 /// A block that must be copied before the next pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ struct Sequence {
     /// The number of global tokens, which are stored a second time after the sequence.
     global_tokens: usize,
     /// Length of the bidirectional prefix (prefix LM).
-    prefix: usize,
+    bidirectional_prefix: usize,
     /// Tokens of committed batches: those that the recurrent states have processed.
     committed: usize,
     /// Positions that blocks are reserved for.
@@ -77,8 +77,8 @@ impl CacheTypes {
     }
 
     /// Returns the type for a group of layers.
-    pub fn of(self, kind: GroupKind) -> CacheType {
-        if kind == GroupKind::Transient { self.transient } else { self.persistent }
+    pub fn of(self, kind: KvGroupKind) -> CacheType {
+        if kind == KvGroupKind::Transient { self.transient } else { self.persistent }
     }
 }
 
@@ -88,13 +88,13 @@ pub struct CacheOptions {
     /// The element types.
     pub types: CacheTypes,
     /// The maximum sequence length in positions.
-    pub context: usize,
+    pub context_length: usize,
     /// The number of sequences that can reach that length at the same time.
-    pub sequences: usize,
+    pub max_sequences: usize,
     /// The maximum number of rows in a decoder batch.
-    pub batch: usize,
+    pub max_batch_tokens: usize,
     /// The maximum number of positions in an encoder batch.
-    pub text: usize,
+    pub encoder_context: usize,
 }
 
 /// The blocks of all sequences.
@@ -109,8 +109,8 @@ impl BlockTable {
     /// Creates a table without sequences.
     pub fn new(layout: BlockLayout) -> Self {
         let groups: Vec<_> =
-            layout.groups.iter().map(|group| BlockPool::new(group.kind, group.blocks)).collect();
-        let copies = Vec::with_capacity(groups.len() * layout.options.sequences);
+            layout.groups.iter().map(|group| BlockPool::new(group.kind, group.block_count)).collect();
+        let copies = Vec::with_capacity(groups.len() * layout.options.max_sequences);
         Self { layout, groups, sequences: Vec::new(), copies }
     }
 
@@ -131,7 +131,7 @@ impl BlockTable {
             length: 0,
             encoded_length: 0,
             global_tokens: 0,
-            prefix: 0,
+            bidirectional_prefix: 0,
             committed: 0,
             reserved: 0,
             expected_length: 0,
@@ -148,14 +148,14 @@ impl BlockTable {
         for ((group, fork), list) in self.groups.iter().zip(&mut blocks).zip(&source.blocks) {
             // Others are reserved for this sequence alone.
             let shared = match group.kind {
-                GroupKind::CrossAttention => list.len(),
+                KvGroupKind::CrossAttention => list.len(),
                 kind => kind.blocks_of(length).min(list.len()),
             };
             fork.extend_from_slice(&list[..shared]);
         }
         let fork = Sequence { length, expected_length, committed: length, reserved: 0, blocks, ..*source };
         for (group, blocks) in self.groups.iter_mut().zip(&fork.blocks) {
-            blocks.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
+            blocks.iter().filter(|&&block| block != NO_BLOCK).for_each(|&block| group.share(block));
         }
         Ok(self.place(fork))
     }
@@ -170,13 +170,13 @@ impl BlockTable {
             let message = "the sequence has tokens already; reset it first";
             return Err(Error::new(ErrorKind::State, "sequence", message));
         }
-        if length > self.layout.options.context {
-            return Err(too_long(length, self.layout.options.context));
+        if length > self.layout.options.context_length {
+            return Err(too_long(length, self.layout.options.context_length));
         }
         let fits = |group: &BlockPool, list: &[BlockId]| {
             list.len() == group.kind.blocks_of(length)
                 && list.iter().enumerate().all(|(index, &block)| match block {
-                    NONE => group.kind.may_be_evicted(index, length),
+                    NO_BLOCK => group.kind.may_be_evicted(index, length),
                     block => group.is_allocated(block),
                 })
         };
@@ -187,9 +187,9 @@ impl BlockTable {
             return Err(Error::argument("blocks", message));
         }
         for ((group, blocks), list) in self.groups.iter_mut().zip(&mut sequence.blocks).zip(lists) {
-            if group.kind.grows() || group.kind == GroupKind::RecurrentState {
+            if group.kind.grows() || group.kind == KvGroupKind::RecurrentState {
                 // Shared first: the sequence may have reserved them itself.
-                list.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
+                list.iter().filter(|&&block| block != NO_BLOCK).for_each(|&block| group.share(block));
                 group.truncate(blocks, 0);
                 blocks.extend_from_slice(list);
             }
@@ -199,7 +199,7 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Returns the blocks of a sequence in a group, [`NONE`] for those that have left a sliding window.
+    /// Returns the blocks of a sequence in a group, [`NO_BLOCK`] for those that have left a sliding window.
     pub fn blocks(&self, id: SequenceId, group: usize) -> Option<&[BlockId]> {
         Some(self.sequences.get(id)?.as_ref()?.blocks.get(group)?)
     }
@@ -217,8 +217,8 @@ impl BlockTable {
 
     /// Returns the maximum number of blocks of one group per sequence.
     fn max_blocks(&self) -> usize {
-        let CacheOptions { context, text, .. } = self.layout.options;
-        context.max(text).div_ceil(BLOCK).max(2)
+        let CacheOptions { context_length, encoder_context, .. } = self.layout.options;
+        context_length.max(encoder_context).div_ceil(BLOCK).max(2)
     }
 
     fn empty_lists(&self) -> Vec<Vec<BlockId>> {
@@ -242,7 +242,7 @@ impl BlockTable {
     pub fn remove(&mut self, id: SequenceId) {
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::take) {
             for (group, blocks) in self.groups.iter_mut().zip(sequence.blocks) {
-                blocks.into_iter().filter(|&block| block != NONE).for_each(|block| group.release(block));
+                blocks.into_iter().filter(|&block| block != NO_BLOCK).for_each(|block| group.release(block));
             }
         }
     }
@@ -267,8 +267,8 @@ impl BlockTable {
     }
 
     /// Returns the length of a sequence's bidirectional prefix (prefix LM).
-    pub fn prefix(&self, id: SequenceId) -> usize {
-        self.sequence(id).map_or(0, |sequence| sequence.prefix)
+    pub fn bidirectional_prefix(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.bidirectional_prefix)
     }
 
     /// Returns the expected length of a sequence.
@@ -284,13 +284,13 @@ impl BlockTable {
     }
 
     /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally.
-    pub fn set_prefix(&mut self, id: SequenceId, count: usize) -> Result<()> {
+    pub fn set_bidirectional_prefix(&mut self, id: SequenceId, count: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         if sequence.length > 0 {
             let message = "the sequence has tokens already; reset it first";
             return Err(Error::new(ErrorKind::State, "prefix", message));
         }
-        sequence.prefix = count;
+        sequence.bidirectional_prefix = count;
         Ok(())
     }
 
@@ -308,14 +308,14 @@ impl BlockTable {
         let projected = self.layout.projected;
         let groups = self.groups.iter_mut().zip(&mut sequence.blocks);
         for (group, blocks) in groups.filter(|(group, _)| !group.kind.grows()) {
-            let is_transient = group.kind == GroupKind::Transient;
-            if group.kind == GroupKind::RecurrentState && sequence.length > 0 {
+            let is_transient = group.kind == KvGroupKind::Transient;
+            if group.kind == KvGroupKind::RecurrentState && sequence.length > 0 {
                 let message = "the sequence has tokens already; reset it first";
                 return Err(Error::new(ErrorKind::State, "sequence", message));
             }
             group.truncate(blocks, 0);
-            if group.kind == GroupKind::RecurrentState {
-                blocks.extend([NONE, group.allocate()?]);
+            if group.kind == KvGroupKind::RecurrentState {
+                blocks.extend([NO_BLOCK, group.allocate()?]);
                 continue;
             }
             let count = if is_transient { count.max(projected) } else { count };
@@ -334,9 +334,9 @@ impl BlockTable {
         let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
         for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
             let is_done = match group.kind {
-                GroupKind::Transient => true,
-                GroupKind::RecurrentState => sequence.length == 0,
-                GroupKind::Full | GroupKind::SlidingWindow(_) | GroupKind::CrossAttention => false,
+                KvGroupKind::Transient => true,
+                KvGroupKind::RecurrentState => sequence.length == 0,
+                KvGroupKind::Full | KvGroupKind::SlidingWindow(_) | KvGroupKind::CrossAttention => false,
             };
             if is_done {
                 group.truncate(blocks, 0);
@@ -367,7 +367,7 @@ impl BlockTable {
     /// it is written, allocates new blocks. On an error the sequence is unchanged except for dropped blocks.
     pub fn extend(&mut self, id: SequenceId, count: usize) -> Result<()> {
         let sequence = self.sequence(id)?;
-        if sequence.length.saturating_add(count) <= self.layout.options.context {
+        if sequence.length.saturating_add(count) <= self.layout.options.context_length {
             sequence.check_prefix(count)?;
         }
         self.allocate(id, count)?;
@@ -390,7 +390,7 @@ impl BlockTable {
 
     /// Makes the blocks of the next `count` positions writable.
     fn allocate(&mut self, id: SequenceId, count: usize) -> Result<()> {
-        let context = self.layout.options.context;
+        let context = self.layout.options.context_length;
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         let length = sequence.length;
         let end = length.saturating_add(count);
@@ -401,11 +401,11 @@ impl BlockTable {
         let committed = length.min(sequence.committed);
         for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
             match group.kind {
-                GroupKind::RecurrentState => group.begin_states(blocks)?,
-                GroupKind::Full | GroupKind::SlidingWindow(_) => {
+                KvGroupKind::RecurrentState => group.begin_states(blocks)?,
+                KvGroupKind::Full | KvGroupKind::SlidingWindow(_) => {
                     group.evict_outside_window(blocks, committed)
                 }
-                GroupKind::Transient | GroupKind::CrossAttention => {}
+                KvGroupKind::Transient | KvGroupKind::CrossAttention => {}
             }
         }
         let copies = &mut self.copies;
@@ -426,7 +426,7 @@ impl BlockTable {
     pub fn commit(&mut self, id: SequenceId) {
         let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
         for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
-            if group.kind == GroupKind::RecurrentState {
+            if group.kind == KvGroupKind::RecurrentState {
                 group.commit_states(blocks);
             }
         }
@@ -441,7 +441,7 @@ impl Sequence {
         self.grown(groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
         (self.length, self.committed) = (length, length);
         for (group, blocks) in groups.iter_mut().zip(&mut self.blocks) {
-            if group.kind == GroupKind::RecurrentState {
+            if group.kind == KvGroupKind::RecurrentState {
                 group.roll_back_states(blocks, length);
             }
         }
@@ -456,17 +456,17 @@ impl Sequence {
         if length == 0 {
             return Ok(());
         }
-        if length < self.prefix.min(self.length) {
+        if length < self.bidirectional_prefix.min(self.length) {
             let message = "is within the prefix, whose tokens attend to each other; reset and prefill again";
             return Err(Error::new(ErrorKind::State, "length", message));
         }
         for (group, blocks) in groups.iter().zip(&self.blocks) {
-            if group.kind == GroupKind::RecurrentState && length != self.committed {
+            if group.kind == KvGroupKind::RecurrentState && length != self.committed {
                 let message = "recurrent states cannot be rewound; reset and prefill again";
                 return Err(Error::new(ErrorKind::State, "length", message));
             }
             let visible = group.kind.first_visible(length)..length.div_ceil(BLOCK);
-            if group.kind.grows() && blocks.get(visible).is_some_and(|visible| visible.contains(&NONE)) {
+            if group.kind.grows() && blocks.get(visible).is_some_and(|visible| visible.contains(&NO_BLOCK)) {
                 let message =
                     "a sliding window has already dropped the tokens before it; reset and prefill again";
                 return Err(Error::new(ErrorKind::State, "length", message));
@@ -477,9 +477,11 @@ impl Sequence {
 
     /// Checks that `count` more tokens do not split the bidirectional prefix.
     fn check_prefix(&self, count: usize) -> Result<()> {
-        if self.length < self.prefix && (self.length > 0 || count < self.prefix) {
-            let message =
-                format!("the prefix of {} tokens must be in one batch; use a larger batch", self.prefix);
+        if self.length < self.bidirectional_prefix && (self.length > 0 || count < self.bidirectional_prefix) {
+            let message = format!(
+                "the prefix of {} tokens must be in one batch; use a larger batch",
+                self.bidirectional_prefix
+            );
             return Err(Error::argument("tokens", message));
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
 
-use super::{BlockId, BlockTable, GroupKind, NONE, Sequence, SequenceId, WindowPositions};
+use super::{BlockId, BlockTable, KvGroupKind, NO_BLOCK, Sequence, SequenceId, SlidingWindow};
 use crate::BlockStorage;
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -11,20 +11,20 @@ const ABSENT: u32 = 0;
 const PRESENT: u32 = 1;
 
 /// A saved sequence, validated as far as that is possible without a cache.
-pub struct Saved<'a> {
+pub struct SavedSequence<'a> {
     /// The number of tokens.
     pub length: usize,
     /// The number of tokens that attend to each other bidirectionally.
-    pub prefix: usize,
+    pub bidirectional_prefix: usize,
     /// The expected length in tokens.
     pub expected_length: usize,
     words: &'a [[u8; 4]],
 }
 
-impl<'a> Saved<'a> {
+impl<'a> SavedSequence<'a> {
     /// Wraps the saved blocks of a sequence of `length` tokens.
     pub fn new((length, prefix, expected_length): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
-        Self { length, prefix, expected_length, words }
+        Self { length, bidirectional_prefix: prefix, expected_length, words }
     }
 }
 
@@ -36,16 +36,16 @@ struct SavedBlock<'a> {
 }
 
 /// Returns a hash of the layout of a group's blocks: blocks of another layout are incompatible.
-fn layout_hash(kind: GroupKind, format: &str) -> u32 {
+fn layout_hash(kind: KvGroupKind, format: &str) -> u32 {
     // These texts are a part of the format of saved sessions, and never change.
     let kind = match kind {
-        GroupKind::Full => "Growing(None)".to_owned(),
-        GroupKind::SlidingWindow(WindowPositions { recent, first }) => {
-            format!("Growing(Some(Window {{ recent: {recent}, first: {first} }}))")
+        KvGroupKind::Full => "Growing(None)".to_owned(),
+        KvGroupKind::SlidingWindow(SlidingWindow { window, sinks }) => {
+            format!("Growing(Some(Window {{ recent: {window}, first: {sinks} }}))")
         }
-        GroupKind::Transient => "Passing".to_owned(),
-        GroupKind::CrossAttention => "Memory".to_owned(),
-        GroupKind::RecurrentState => "State".to_owned(),
+        KvGroupKind::Transient => "Passing".to_owned(),
+        KvGroupKind::CrossAttention => "Memory".to_owned(),
+        KvGroupKind::RecurrentState => "State".to_owned(),
     };
     let hash = blake3::hash(format!("{kind} {format}").as_bytes());
     u32::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1], hash.as_bytes()[2], hash.as_bytes()[3]])
@@ -73,23 +73,27 @@ impl BlockTable {
             let count = group.kind.blocks_of(sequence.length);
             out.extend((count as u32).to_le_bytes());
             for &block in &blocks[..count] {
-                out.extend(if block == NONE { ABSENT } else { PRESENT }.to_le_bytes());
-                if block != NONE {
+                out.extend(if block == NO_BLOCK { ABSENT } else { PRESENT }.to_le_bytes());
+                if block != NO_BLOCK {
                     storage.export(number, block, out)?;
                 }
             }
         }
-        Ok((sequence.prefix, sequence.expected_length))
+        Ok((sequence.bidirectional_prefix, sequence.expected_length))
     }
 
     /// Validates a saved sequence against this table.
-    pub fn check(&self, saved: &Saved<'_>, storage: &dyn BlockStorage) -> Result<()> {
+    pub fn check(&self, saved: &SavedSequence<'_>, storage: &dyn BlockStorage) -> Result<()> {
         self.saved_blocks(saved, storage).map(drop)
     }
 
     /// Validates a saved sequence, and returns its blocks, group by group.
-    fn saved_blocks<'a>(&self, saved: &Saved<'a>, storage: &dyn BlockStorage) -> Result<Vec<SavedBlock<'a>>> {
-        let context = self.layout.options.context;
+    fn saved_blocks<'a>(
+        &self,
+        saved: &SavedSequence<'a>,
+        storage: &dyn BlockStorage,
+    ) -> Result<Vec<SavedBlock<'a>>> {
+        let context = self.layout.options.context_length;
         if saved.length > context {
             let message = format!(
                 "{} tokens do not fit into the context of {context}; open a larger one",
@@ -97,7 +101,7 @@ impl BlockTable {
             );
             return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));
         }
-        if saved.prefix > saved.length {
+        if saved.bidirectional_prefix > saved.length {
             return Err(Error::corrupt("saved.prefix", "longer than the sequence"));
         }
         let mut rest = saved.words;
@@ -132,13 +136,17 @@ impl BlockTable {
     }
 
     /// Restores a saved sequence as a new one, with the contents of its blocks in `storage`.
-    pub fn restore(&mut self, saved: &Saved<'_>, storage: &mut dyn BlockStorage) -> Result<SequenceId> {
+    pub fn restore(
+        &mut self,
+        saved: &SavedSequence<'_>,
+        storage: &mut dyn BlockStorage,
+    ) -> Result<SequenceId> {
         let found = self.saved_blocks(saved, storage)?;
         let mut blocks = self.empty_lists();
         let mut restore = |saved: &SavedBlock<'_>| {
             let list: &mut Vec<BlockId> = &mut blocks[saved.group];
             let Some(words) = saved.words else {
-                list.push(NONE);
+                list.push(NO_BLOCK);
                 return Ok(());
             };
             let block = self.groups[saved.group].allocate()?;
@@ -150,7 +158,7 @@ impl BlockTable {
             length: saved.length,
             encoded_length: 0,
             global_tokens: 0,
-            prefix: saved.prefix,
+            bidirectional_prefix: saved.bidirectional_prefix,
             committed: saved.length,
             reserved: 0,
             expected_length: saved.expected_length,

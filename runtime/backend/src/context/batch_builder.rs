@@ -3,7 +3,7 @@
 use super::forward_passes::ForwardPasses;
 use super::input::{BatchEntry, InputRules, SequenceInput, check_tokens};
 use crate::block_table::BlockTable;
-use crate::{Batch, GraphSide, TokenRow};
+use crate::{Batch, ModelPart, TokenRow};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::arch::ModelConfig;
 
@@ -21,7 +21,7 @@ impl BatchBuilder<'_> {
         self.batch.clear();
         let rows = entries.iter().map(|entry| entry.tokens.len()).sum();
         let output_rows = entries.iter().map(|entry| entry.outputs.count(entry.tokens.len())).sum();
-        self.passes.check_batch(GraphSide::Decoder, rows, output_rows)?;
+        self.passes.check_batch(ModelPart::Decoder, rows, output_rows)?;
         for entry in entries {
             entry.check()?;
             check_tokens(entry.tokens, self.config.vocabulary)?;
@@ -49,25 +49,25 @@ impl BatchBuilder<'_> {
     /// Validates whole sequences, and replaces the batch by their rows; the inner result fails for lack of blocks.
     pub(super) fn list(&mut self, texts: &[SequenceInput<'_>]) -> Result<Result<()>> {
         let Self { config, passes, .. } = *self;
-        let graph = &passes.whole_side(GraphSide::Encoder)?.graph;
+        let graph = &passes.whole_pass(ModelPart::Encoder)?.graph;
         let checked = InputRules { config, graph }.check(texts)?;
         texts.iter().try_for_each(|text| self.table.encoded_length(text.sequence).map(drop))?;
-        let rows = checked.iter().map(|text| text.count + usize::from(text.after.is_some())).sum();
+        let rows = checked.iter().map(|text| text.count + usize::from(text.padding_token.is_some())).sum();
         let output_rows =
             texts.iter().zip(&checked).map(|(text, checked)| text.outputs.count(checked.count)).sum();
-        passes.check_batch(GraphSide::Encoder, rows, output_rows)?;
+        passes.check_batch(ModelPart::Encoder, rows, output_rows)?;
         self.batch.clear();
         Ok(texts.iter().zip(&checked).try_for_each(|(text, checked)| {
             let before = self.batch.global_rows.len();
             if graph.has_global_attention() {
-                self.batch.mark_global(text.global, checked.count);
+                self.batch.mark_global(text.global_positions, checked.count);
             }
             let global_tokens = self.batch.global_rows.len() - before;
             self.table.begin_encoding(
                 text.sequence,
                 checked.count,
                 global_tokens,
-                checked.after.is_some(),
+                checked.padding_token.is_some(),
             )?;
             self.batch.push_text(text, checked, before, config.features);
             Ok(())

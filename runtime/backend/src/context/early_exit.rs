@@ -2,7 +2,7 @@
 //! confident enough.
 
 use super::{Context, SequenceInput};
-use crate::{Batch, ForwardPass, GraphSide};
+use crate::{Batch, ForwardPass, ModelPart};
 use siskin_format::{Error, Result};
 use siskin_graph::{Exit, Graph, ValueId, pass::cut};
 
@@ -46,7 +46,13 @@ impl ExitSegment {
             return Err(Error::unsupported("exit", "the model has no heads on layers before the last"));
         }
         let mut pass = |graph: Graph, outputs: usize| {
-            add(ForwardPass { graph, side: GraphSide::Encoder, rows, outputs, positions: rows })
+            add(ForwardPass {
+                graph,
+                part: ModelPart::Encoder,
+                max_rows: rows,
+                max_output_rows: outputs,
+                positions: rows,
+            })
         };
         let mut from: Option<ValueId> = None;
         let mut parts = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{ContextOptions, early_exit};
 use crate::block_table::{BlockLayout, CacheOptions, KvBudget};
 use crate::loaded_model::LoadedModel;
-use crate::{ExecutionLimits, ForwardPass, GraphSide, MemoryUse};
+use crate::{ExecutionLimits, ForwardPass, MemoryUse, ModelPart};
 use siskin_format::{Error, Result};
 
 /// The passes of a context: its encoder and its decoder, and the encoder split at its exits if early exit is enabled.
@@ -13,7 +13,7 @@ pub struct ForwardPasses {
     list: Arc<[ForwardPass]>,
     encoder: Option<usize>,
     decoder: Option<usize>,
-    /// The numbers of the passes between exits.
+    /// The indices of the passes between exits.
     pub(super) segments: Vec<early_exit::ExitSegment>,
 }
 
@@ -23,32 +23,32 @@ impl ForwardPasses {
             *options;
         let mut list = Vec::new();
         let mut add = |pass: ForwardPass| {
-            list.push(ForwardPass { outputs: pass.outputs.min(pass.rows), ..pass });
+            list.push(ForwardPass { max_output_rows: pass.max_output_rows.min(pass.max_rows), ..pass });
             list.len() - 1
         };
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if with_head { graph.clone() } else { graph.without_head() };
-            let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
-            let (rows, positions) = (cache.text, cache.text);
+            let graph = if cache.max_batch_tokens > 0 { graph } else { graph.without_cross_attention() };
+            let (max_rows, positions) = (cache.encoder_context, cache.encoder_context);
             add(ForwardPass {
                 graph,
-                side: GraphSide::Encoder,
-                rows,
-                outputs: max_encoder_output_rows,
+                part: ModelPart::Encoder,
+                max_rows,
+                max_output_rows: max_encoder_output_rows,
                 positions,
             })
         });
         // An encoder-only context does not need the decoder.
-        let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
+        let decoder = model.graphs.decoder.as_ref().filter(|_| cache.max_batch_tokens > 0).map(|graph| {
             let graph = window.map_or_else(|| graph.clone(), |window| graph.with_streaming_window(window));
-            let (rows, positions) = (cache.batch, cache.context);
-            add(ForwardPass { graph, side: GraphSide::Decoder, rows, outputs: max_output_rows, positions })
+            let (max_rows, positions) = (cache.max_batch_tokens, cache.context_length);
+            add(ForwardPass { graph, part: ModelPart::Decoder, max_rows, max_output_rows, positions })
         });
         let segments = match &model.graphs.encoder {
             Some(graph) if early_exit => early_exit::ExitSegment::all(
                 graph,
                 model.config.layers,
-                (cache.text, max_encoder_output_rows),
+                (cache.encoder_context, max_encoder_output_rows),
                 &mut add,
             )?,
             _ => Vec::new(),
@@ -56,18 +56,18 @@ impl ForwardPasses {
         Ok(Self { list: list.into(), encoder, decoder, segments })
     }
 
-    /// Returns the number of the pass of a whole side.
-    pub(super) fn number(&self, side: GraphSide) -> Result<usize> {
-        let (number, message) = match side {
-            GraphSide::Encoder => (self.encoder, "the model is decoder-only and has no encoder"),
-            GraphSide::Decoder => (self.decoder, "the model is encoder-only and cannot generate text"),
+    /// Returns the index of the pass of a whole part.
+    pub(super) fn index(&self, part: ModelPart) -> Result<usize> {
+        let (index, message) = match part {
+            ModelPart::Encoder => (self.encoder, "the model is decoder-only and has no encoder"),
+            ModelPart::Decoder => (self.decoder, "the model is encoder-only and cannot generate text"),
         };
-        number.ok_or_else(|| Error::unsupported("model", message))
+        index.ok_or_else(|| Error::unsupported("model", message))
     }
 
-    /// Returns the pass of a whole side.
-    pub(super) fn whole_side(&self, side: GraphSide) -> Result<&ForwardPass> {
-        Ok(&self.list[self.number(side)?])
+    /// Returns the pass of a whole part.
+    pub(super) fn whole_pass(&self, part: ModelPart) -> Result<&ForwardPass> {
+        Ok(&self.list[self.index(part)?])
     }
 
     pub(super) fn has_encoder(&self) -> bool {
@@ -75,30 +75,30 @@ impl ForwardPasses {
     }
 
     /// Returns whether a pass is that of the decoder.
-    pub(super) fn is_decoder(&self, number: usize) -> bool {
-        self.list[number].side == GraphSide::Decoder
+    pub(super) fn is_decoder(&self, index: usize) -> bool {
+        self.list[index].part == ModelPart::Decoder
     }
 
-    /// Returns the passes of whole sides.
+    /// Returns the passes of whole parts.
     pub(super) fn whole(&self) -> impl Iterator<Item = &ForwardPass> + Clone {
-        [self.encoder, self.decoder].into_iter().flatten().map(|number| &self.list[number])
+        [self.encoder, self.decoder].into_iter().flatten().map(|index| &self.list[index])
     }
 
     /// Returns what an executable must be able to run.
     pub(super) fn limits(&self, cache: &CacheOptions) -> ExecutionLimits {
         let attentions: Vec<_> = self.whole().flat_map(|pass| pass.graph.attentions()).collect();
         let has_states = self.whole().any(|pass| pass.graph.states().next().is_some());
-        let blocks = BlockLayout::new(&attentions, has_states, *cache);
-        ExecutionLimits { passes: Arc::clone(&self.list), blocks }
+        let block_layout = BlockLayout::new(&attentions, has_states, *cache);
+        ExecutionLimits { passes: Arc::clone(&self.list), block_layout }
     }
 
-    /// Returns an error unless the pass of a side allows this many rows and outputs.
-    pub(super) fn check_batch(&self, side: GraphSide, rows: usize, output_rows: usize) -> Result<()> {
-        let pass = self.whole_side(side)?;
-        if rows > pass.rows || output_rows > pass.outputs {
+    /// Returns an error unless the pass of a part allows this many rows and outputs.
+    pub(super) fn check_batch(&self, part: ModelPart, rows: usize, output_rows: usize) -> Result<()> {
+        let pass = self.whole_pass(part)?;
+        if rows > pass.max_rows || output_rows > pass.max_output_rows {
             let message = format!(
                 "{rows} rows with {output_rows} outputs; the context allows {} with {}",
-                pass.rows, pass.outputs
+                pass.max_rows, pass.max_output_rows
             );
             return Err(Error::argument("batch", message));
         }
@@ -107,12 +107,12 @@ impl ForwardPasses {
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
     pub fn rope_scaling_length(&self) -> Option<usize> {
-        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.rope_scaling_length())
+        self.whole_pass(ModelPart::Decoder).ok().and_then(|pass| pass.graph.rope_scaling_length())
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
     pub fn longrope_length(&self) -> Option<usize> {
-        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.longrope_length())
+        self.whole_pass(ModelPart::Decoder).ok().and_then(|pass| pass.graph.longrope_length())
     }
 }
 
@@ -120,7 +120,7 @@ impl LoadedModel {
     /// Returns the memory that a context with these options would use within a budget for its KV cache.
     pub fn context_memory(&self, options: &ContextOptions, kv_budget: Option<KvBudget>) -> Result<MemoryUse> {
         let passes = ForwardPasses::new(self, options)?;
-        self.module.cost(&self.execution_limits(&passes, &options.cache, kv_budget)?)
+        self.module.memory_requirements(&self.execution_limits(&passes, &options.cache, kv_budget)?)
     }
 
     /// Returns what an executable for these passes must be able to run.
@@ -133,7 +133,7 @@ impl LoadedModel {
         let mut limits = passes.limits(cache);
         if let Some(budget) = kv_budget {
             let block_bytes = self.module.block_bytes(&limits)?;
-            limits.blocks = limits.blocks.within(budget, &block_bytes)?;
+            limits.block_layout = limits.block_layout.within(budget, &block_bytes)?;
         }
         Ok(limits)
     }

@@ -95,25 +95,25 @@ pub struct SequenceInput<'a> {
     pub sequence: usize,
     /// All of its tokens.
     pub tokens: &'a [u32],
-    /// The segment id of each token (`token_type_ids`); empty: all zero.
-    pub segments: &'a [u32],
+    /// The segment id of each token; empty: all zero.
+    pub token_type_ids: &'a [u32],
     /// The tokens that give outputs.
     pub outputs: OutputRows<'a>,
     /// Input features in frame-major order, for models that take features instead of tokens. `tokens` is empty then.
     pub features: &'a [f32],
     /// Positions with global attention, for models with local attention such as Longformer; empty: none.
-    pub global: &'a [usize],
-    /// For models with a convolution over token positions, the token after the last one if the sequence was padded;
-    /// ignored by other models.
-    pub after: Option<u32>,
+    pub global_positions: &'a [usize],
+    /// For models with a convolution over token positions, the padding token after the sequence if it was padded; ignored
+    /// by other models.
+    pub padding_token: Option<u32>,
 }
 
 /// A validated sequence.
 pub(super) struct CheckedInput {
     /// Its number of rows.
     pub count: usize,
-    /// The token after the last one, if the sequence was padded.
-    pub after: Option<u32>,
+    /// The padding token after the sequence, if it was padded.
+    pub padding_token: Option<u32>,
 }
 
 /// What a model accepts.
@@ -127,8 +127,8 @@ impl InputRules<'_> {
     pub(super) fn check(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<CheckedInput>> {
         let has_convolution = self.graph.has_convolution();
         let check = |(index, text): (usize, &SequenceInput<'_>)| {
-            let after = text.after.filter(|_| has_convolution);
-            let checked = CheckedInput { count: self.rows_of(text)?, after };
+            let padding_token = text.padding_token.filter(|_| has_convolution);
+            let checked = CheckedInput { count: self.rows_of(text)?, padding_token };
             self.check_text(text, &checked)?;
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
                 return Err(Error::argument("texts", "two of them name the same sequence"));
@@ -142,28 +142,30 @@ impl InputRules<'_> {
         let count = checked.count;
         text.outputs.check()?;
         check_tokens(text.tokens, self.config.vocabulary)?;
-        check_tokens(checked.after.as_slice(), self.config.vocabulary)?;
-        if !text.segments.is_empty() && text.segments.len() != count {
-            let message = format!("{} segments for {count} tokens", text.segments.len());
-            return Err(Error::argument("segments", message));
+        check_tokens(checked.padding_token.as_slice(), self.config.vocabulary)?;
+        if !text.token_type_ids.is_empty() && text.token_type_ids.len() != count {
+            let message = format!("{} token type ids for {count} tokens", text.token_type_ids.len());
+            return Err(Error::argument("token_type_ids", message));
         }
         let segments = self.config.segments;
-        if let Some(segment) = text.segments.iter().find(|&&segment| segment as usize >= segments.max(1)) {
+        if let Some(segment) =
+            text.token_type_ids.iter().find(|&&segment| segment as usize >= segments.max(1))
+        {
             let message = format!("segment {segment}; the model has {segments}");
-            return Err(Error::argument("segments", message));
+            return Err(Error::argument("token_type_ids", message));
         }
-        let max_rows = self.config.text;
+        let max_rows = self.config.encoder_context;
         if count > max_rows {
             let message = format!("{count} rows; the model supports at most {max_rows}");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        if !self.graph.has_global_attention() && !text.global.is_empty() {
+        if !self.graph.has_global_attention() && !text.global_positions.is_empty() {
             let message = "is for models with local attention; leave it empty";
-            return Err(Error::argument("global", message));
+            return Err(Error::argument("global_positions", message));
         }
-        if let Some(position) = text.global.iter().find(|&&position| position >= count) {
+        if let Some(position) = text.global_positions.iter().find(|&&position| position >= count) {
             let message = format!("position {position} is beyond the {count} tokens of the text");
-            return Err(Error::argument("global", message));
+            return Err(Error::argument("global_positions", message));
         }
         Ok(())
     }
@@ -209,8 +211,8 @@ impl Batch {
         self.output_rows.extend(entry.outputs.of(entry.tokens.len()).map(|token| first + token));
         for (index, &token) in entry.tokens.iter().enumerate() {
             let (sequence, position) = (entry.sequence, start + index);
-            let length = expected.max(position + 1);
-            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, length });
+            let rope_length = expected.max(position + 1);
+            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, rope_length });
         }
     }
 
@@ -223,21 +225,21 @@ impl Batch {
         before: usize,
         columns: usize,
     ) {
-        let &CheckedInput { count, after } = checked;
+        let &CheckedInput { count, padding_token } = checked;
         let first = self.rows.len();
         self.output_rows.extend(text.outputs.of(count).map(|token| first + token));
         for position in 0..count {
             let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
-            let (token, segment) = (at(text.tokens), at(text.segments));
+            let (token, segment) = (at(text.tokens), at(text.token_type_ids));
             let global_index = self.global_rows[before..].binary_search(&(first + position)).ok();
             let sequence = text.sequence;
-            self.push(TokenRow { sequence, position, token, segment, global_index, length: count });
+            self.push(TokenRow { sequence, position, token, segment, global_index, rope_length: count });
         }
-        if let Some(token) = after {
+        if let Some(token) = padding_token {
             // Stored after all positions that are attended to.
             let position = count + self.global_rows.len() - before;
-            let (sequence, length) = (text.sequence, count);
-            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, length });
+            let (sequence, rope_length) = (text.sequence, count);
+            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, rope_length });
         }
         let first = self.frames.len();
         let end = first + text.features.len() / columns.max(1);
@@ -249,9 +251,9 @@ impl Batch {
     /// Marks global-attention rows of the sequence of `count` rows that is appended next.
     pub(super) fn mark_global(&mut self, global: &[usize], count: usize) {
         let first = self.rows.len();
-        let hidden = &mut self.hidden;
-        hidden.resize(first + count, 0.0);
-        global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
-        self.global_rows.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
+        let mask = &mut self.global_token_mask;
+        mask.resize(first + count, 0.0);
+        global.iter().for_each(|&position| mask[first + position] = HIDDEN);
+        self.global_rows.extend((first..first + count).filter(|&row| mask[row] != 0.0));
     }
 }

@@ -50,13 +50,13 @@ impl Workspace {
         let chunks = |attention: &Attention| {
             let seen = match attention.attention_mask {
                 AttentionMask::Causal(window) => {
-                    window.map_or(cache.context, |window| window.min(cache.context))
+                    window.map_or(cache.context_length, |window| window.min(cache.context_length))
                 }
                 AttentionMask::CausalEncoder(window) => {
-                    window.map_or(cache.text, |window| window.min(cache.text))
+                    window.map_or(cache.encoder_context, |window| window.min(cache.encoder_context))
                 }
                 AttentionMask::Full | AttentionMask::LongformerGlobal | AttentionMask::CrossAttention => {
-                    cache.text
+                    cache.encoder_context
                 }
                 // Never computed by split-K attention.
                 AttentionMask::LongformerLocal(_)
@@ -64,7 +64,7 @@ impl Workspace {
                 | AttentionMask::BigBird { .. } => 1,
                 AttentionMask::Linformer => attention.projection.map_or(1, |projection| projection.count),
                 AttentionMask::LocalWindow(reach) => {
-                    reach.saturating_mul(2).saturating_add(1).min(cache.text)
+                    reach.saturating_mul(2).saturating_add(1).min(cache.encoder_context)
                 }
             };
             seen.div_ceil(CHUNK) + 1 + usize::from(attention.sinks.is_some())
@@ -74,7 +74,8 @@ impl Workspace {
             BufferView { offset: scratch.offset + scratch.stride * threads, stride: columns, columns };
         let row = max(&|attention| attention.heads) * columns;
         let fitting = PARTS_WORDS.checked_div(row).unwrap_or(0).clamp(1, SPLIT_ROWS);
-        let split_rows = if threads > 1 { fitting.min(cache.batch.max(cache.text)) } else { 0 };
+        let split_rows =
+            if threads > 1 { fitting.min(cache.max_batch_tokens.max(cache.encoder_context)) } else { 0 };
         (Self { scratch, parts, split_rows }, parts.offset + split_rows * row)
     }
 }

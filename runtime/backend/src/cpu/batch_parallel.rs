@@ -65,7 +65,8 @@ impl BatchParallel {
     /// Returns the shares of a batch for `worker_count` workers, if it is large enough and can be divided evenly.
     fn cut(&self, batch: &Batch, worker_count: usize) -> Option<Vec<BatchShare>> {
         let rows = batch.rows.len();
-        let is_plain = batch.global_rows.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
+        let is_plain =
+            batch.global_rows.is_empty() && batch.global_token_mask.is_empty() && batch.features.is_empty();
         if worker_count < 2
             || rows < worker_count * MIN_PARTS * MIN_ROWS
             || !is_plain
@@ -106,16 +107,16 @@ impl BatchShare {
 
     /// Builds the batch of its rows, with `columns` external input values per row.
     fn batch(&self, whole: &Batch, columns: usize) -> Batch {
-        let mut own = Batch::with_capacity(self.rows, self.output_rows);
+        let mut part = Batch::with_capacity(self.rows, self.output_rows);
         for Text { rows, output_rows } in &self.texts {
             let output_rows = &whole.output_rows[output_rows.clone()];
-            let first = own.rows.len();
-            own.output_rows.extend(output_rows.iter().map(|row| row - rows.start + first));
-            whole.rows[rows.clone()].iter().for_each(|row| own.push(*row));
-            own.external_input
+            let first = part.rows.len();
+            part.output_rows.extend(output_rows.iter().map(|row| row - rows.start + first));
+            whole.rows[rows.clone()].iter().for_each(|row| part.push(*row));
+            part.external_input
                 .extend_from_slice(&whole.external_input[rows.start * columns..rows.end * columns]);
         }
-        own
+        part
     }
 }
 
@@ -209,7 +210,14 @@ mod tests {
         let mut batch = Batch::default();
         for (sequence, &length) in lengths.iter().enumerate() {
             for position in 0..length {
-                batch.push(TokenRow { sequence, position, token: 0, segment: 0, global_index: None, length });
+                batch.push(TokenRow {
+                    sequence,
+                    position,
+                    token: 0,
+                    segment: 0,
+                    global_index: None,
+                    rope_length: length,
+                });
             }
         }
         batch.output_rows.extend_from_slice(output_rows);

@@ -23,8 +23,8 @@ use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::ROWS;
 
-use super::experts::{self, Slots, slot_words};
 use super::kv_storage::KvView;
+use super::moe_routing::{self, Slots, slot_words};
 use super::state as states;
 use super::{Batch, Distances, TokenRow, Weights, marked_place};
 use crate::thread_pool::ThreadPool;
@@ -145,7 +145,7 @@ impl CpuPass<'_> {
                     let chosen = |row: usize| self.arena.row(*routed, row);
                     let words =
                         &mut self.arena.words_mut(*to, 0)[..slot_words(routing, self.batch.rows.len())];
-                    experts::arrange(routing, self.batch, chosen, words);
+                    moe_routing::assign_slots(routing, self.batch, chosen, words);
                 }
             }),
             PlanStep::ExpertLinear { routing, slots, input, kind, parts } => {
@@ -197,7 +197,7 @@ impl CpuPass<'_> {
                     }
                 }
                 RowOp::Route { routing, from, to } => {
-                    experts::route(&routing, arena.row(from, row), arena.row_mut(to, row));
+                    moe_routing::route(&routing, arena.row(from, row), arena.row_mut(to, row));
                 }
                 RowOp::Dispatch { routing, slots, from, to } => match self.slots(&routing, slots).row(row) {
                     Some(other) => arena.row_mut(to, row).copy_from_slice(arena.row(from, other)),
@@ -210,7 +210,7 @@ impl CpuPass<'_> {
                 }
                 RowOp::RopeAngles { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
-                    from.rope_angles(table, arena.row_mut(to, row));
+                    from.rope_frequencies(table, arena.row_mut(to, row));
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));

@@ -55,9 +55,10 @@ impl CpuModule {
     fn plans(&self, limits: &ExecutionLimits) -> Result<(Vec<PlannedPass>, usize)> {
         let mut words = 0;
         let plan = |pass: &ForwardPass| {
-            let weights = self.weights.of(pass.side);
-            let (planned, own) = PlannedPass::new(pass, weights, &limits.blocks.options, self.threads)?;
-            words = words.max(own);
+            let weights = self.weights.of(pass.part);
+            let (planned, pass_words) =
+                PlannedPass::new(pass, weights, &limits.block_layout.options, self.threads)?;
+            words = words.max(pass_words);
             Ok(planned)
         };
         let planned = limits.passes.iter().map(plan).collect::<Result<_>>()?;
@@ -79,19 +80,19 @@ impl Module for CpuModule {
     }
 
     fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
-        Ok(KvStorageLayout::new(&limits.passes, &limits.blocks)?.block_bytes())
+        Ok(KvStorageLayout::new(&limits.passes, &limits.block_layout)?.block_bytes())
     }
 
-    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
+    fn memory_requirements(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
         let (_, words) = self.plans(limits)?;
-        let layout = KvStorageLayout::new(&limits.passes, &limits.blocks)?;
+        let layout = KvStorageLayout::new(&limits.passes, &limits.block_layout)?;
         let activations = Arena::bytes_of(words).saturating_add(self.weights.vector_bytes());
-        Ok(MemoryUse { activations, kv_cache: layout.bytes(&limits.blocks) })
+        Ok(MemoryUse { activations, kv_cache: layout.bytes(&limits.block_layout) })
     }
 
-    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+    fn create_executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
         let (planned, words) = self.plans(limits)?;
-        let layout = KvStorageLayout::new(&limits.passes, &limits.blocks)?;
+        let layout = KvStorageLayout::new(&limits.passes, &limits.block_layout)?;
         Ok(Box::new(CpuExecutable {
             weights: Arc::clone(&self.weights),
             kernels: self.kernels,
@@ -99,7 +100,7 @@ impl Module for CpuModule {
             passes: Arc::clone(&limits.passes),
             planned,
             arena: Arena::new(words)?,
-            storage: KvStorage::new(layout, &limits.blocks)?,
+            storage: KvStorage::new(layout, &limits.block_layout)?,
             outputs: BufferView { offset: 0, stride: 0, columns: 0 },
             observer: None,
         }))
@@ -112,7 +113,7 @@ pub fn plan_text(passes: &[ForwardPass], source: &WeightSource<'_>) -> Result<St
     let weights = ModelWeights::bind(source)?;
     let plan = |pass: &ForwardPass| {
         let fused = pass::all(&pass.graph);
-        Ok(Plan::build(&fused, weights.of(pass.side), pass.rows, pass.outputs)?.to_string())
+        Ok(Plan::build(&fused, weights.of(pass.part), pass.max_rows, pass.max_output_rows)?.to_string())
     };
     passes.iter().map(plan).collect()
 }
@@ -137,12 +138,12 @@ impl PlannedPass {
         let fused = pass::all(&pass.graph);
         let attentions: Vec<_> = pass.graph.attentions().collect();
         let planned = |rows: usize, threads| {
-            let plan = Plan::build(&fused, weights, rows, pass.outputs.min(rows))?;
+            let plan = Plan::build(&fused, weights, rows, pass.max_output_rows.min(rows))?;
             let workers = (threads, worker_words(&pass.graph, &plan));
             let (workspace, words) = Workspace::new(attentions.iter().copied(), cache, workers, plan.words);
             Ok((plan, workspace, words))
         };
-        let (plan, workspace, words) = planned(pass.rows, threads)?;
+        let (plan, workspace, words) = planned(pass.max_rows, threads)?;
         let batch_parallel = BatchParallel::new(&plan, threads, |rows| planned(rows, 1))?;
         let apart_words = batch_parallel.as_ref().map_or(0, |apart| apart.all_words(plan.max_rows.outputs));
         let distances = Distances::new(attentions.into_iter(), weights, pass.positions);
@@ -182,12 +183,12 @@ impl Executable for CpuExecutable {
         let observation = self.observer.as_deref();
         let forward = CpuPass {
             plan: &planned.plan,
-            weights: self.weights.of(pass.side),
+            weights: self.weights.of(pass.part),
             kernels: &self.kernels,
             arena: self.arena.room(),
             workspace: planned.workspace,
             apart: planned.batch_parallel.as_ref(),
-            cache: self.storage.view(input.blocks),
+            cache: self.storage.view(input.block_table),
             batch: input.batch,
             distances: &planned.distances,
             cancel: input.cancel,
@@ -208,11 +209,11 @@ impl Executable for CpuExecutable {
         MemoryUse { activations, kv_cache: self.storage.bytes() }
     }
 
-    fn blocks(&self) -> &dyn BlockStorage {
+    fn block_storage(&self) -> &dyn BlockStorage {
         &self.storage
     }
 
-    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+    fn block_storage_mut(&mut self) -> &mut dyn BlockStorage {
         &mut self.storage
     }
 

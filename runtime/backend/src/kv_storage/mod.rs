@@ -3,7 +3,7 @@
 mod block_memory;
 
 use super::block_table::{
-    BlockCopy, BlockId, BlockLayout, BlockTable, GroupKind, GroupLayout, NONE, SequenceId,
+    BlockCopy, BlockId, BlockLayout, BlockTable, KvGroupKind, KvGroupLayout, NO_BLOCK, SequenceId,
 };
 use super::{BlockFormat, BlockStorage, ForwardPass};
 use block_memory::BlockMemory;
@@ -66,7 +66,7 @@ impl KvStorageLayout {
             }
             let head_words = cached.words(attention.head_size);
             let layer_words = 2 * head_words * attention.kv_heads;
-            let is_transient = blocks.groups[group].kind == GroupKind::Transient;
+            let is_transient = blocks.groups[group].kind == KvGroupKind::Transient;
             let offset = if is_transient { 0 } else { block_words[group] };
             block_words[group] = block_words[group].max(offset + layer_words);
             layers.resize(layers.len().max(attention.layer + 1), None);
@@ -82,8 +82,9 @@ impl KvStorageLayout {
 
     /// Returns the bytes of all blocks, saturating.
     pub(super) fn bytes(&self, blocks: &BlockLayout) -> usize {
-        let bytes =
-            |(words, group): (&usize, &GroupLayout)| words.saturating_mul(group.blocks).saturating_mul(4);
+        let bytes = |(words, group): (&usize, &KvGroupLayout)| {
+            words.saturating_mul(group.block_count).saturating_mul(4)
+        };
         self.block_words.iter().zip(&blocks.groups).map(bytes).fold(0, usize::saturating_add)
     }
 }
@@ -97,7 +98,7 @@ pub(super) struct KvStorage {
 impl KvStorage {
     /// Reserves memory for all blocks, which the system commits as it fills.
     pub(super) fn new(layout: KvStorageLayout, blocks: &BlockLayout) -> Result<Self> {
-        let memory = |(words, group): (&usize, &GroupLayout)| BlockMemory::new(*words, group.blocks);
+        let memory = |(words, group): (&usize, &KvGroupLayout)| BlockMemory::new(*words, group.block_count);
         let groups = layout.block_words.iter().zip(&blocks.groups).map(memory).collect::<Result<_>>()?;
         Ok(Self { layout, groups })
     }
@@ -164,7 +165,7 @@ impl<'a> KvView<'a> {
     pub(super) fn state(self, state: usize, id: SequenceId) -> Option<StateView<'a>> {
         let group = self.storage.layout.state_group?;
         let &[before, now] = self.table.blocks(id, group)? else { return None };
-        let before = Some(before).filter(|&block| block != NONE);
+        let before = Some(before).filter(|&block| block != NO_BLOCK);
         let offset = *self.storage.layout.states.get(state)?;
         Some(StateView { memory: &self.storage.groups[group], before, now, offset })
     }

@@ -1,8 +1,8 @@
 use super::{KvStorage, KvStorageLayout};
 use crate::block_table::{
-    BlockLayout, BlockTable, CacheOptions, CacheTypes, GroupKind, KvBudget, NONE, SequenceId,
+    BlockLayout, BlockTable, CacheOptions, CacheTypes, KvBudget, KvGroupKind, NO_BLOCK, SequenceId,
 };
-use crate::{BlockStorage as _, ForwardPass, GraphSide};
+use crate::{BlockStorage as _, ForwardPass, ModelPart};
 use siskin_format::{ErrorKind, Result};
 use siskin_graph::{Attention, AttentionMask, Graph, Node, Op};
 use siskin_kernels::ops::attention::{BLOCK, CacheType, HeadCache as _};
@@ -40,7 +40,8 @@ impl Cache {
             output: 0,
         };
         let graph = Graph { nodes: attentions.iter().map(node).collect(), ..Graph::default() };
-        let pass = ForwardPass { graph, side: GraphSide::Decoder, rows: 0, outputs: 0, positions: 0 };
+        let pass =
+            ForwardPass { graph, part: ModelPart::Decoder, max_rows: 0, max_output_rows: 0, positions: 0 };
         let blocks = BlockLayout::new(&attentions.iter().collect::<Vec<_>>(), false, options);
         let layout = KvStorageLayout::new(&[pass], &blocks)?;
         let blocks = match budget {
@@ -84,7 +85,13 @@ impl Cache {
 }
 
 fn options(context: usize) -> CacheOptions {
-    CacheOptions { types: CacheTypes::all(CacheType::F32), context, sequences: 2, batch: 8, text: 0 }
+    CacheOptions {
+        types: CacheTypes::all(CacheType::F32),
+        context_length: context,
+        max_sequences: 2,
+        max_batch_tokens: 8,
+        encoder_context: 0,
+    }
 }
 
 #[test]
@@ -126,7 +133,7 @@ fn attached_blocks_are_shared_and_must_fit() {
     cache.extend(first, 128);
     cache.store(first, 100, 1.0);
     let blocks = cache.table.blocks(first, 0).unwrap().to_vec();
-    for wrong in [&blocks[..1], &[blocks[0], NONE], &[blocks[0], 7]] {
+    for wrong in [&blocks[..1], &[blocks[0], NO_BLOCK], &[blocks[0], 7]] {
         assert_eq!(cache.table.attach(second, 128, &[wrong]).unwrap_err().kind(), ErrorKind::Argument);
     }
     cache.table.attach(second, 128, &[&blocks]).unwrap();
@@ -159,12 +166,12 @@ fn a_batch_drops_nothing_that_its_own_rows_attend_to() {
     let sequence = cache.table.create();
     cache.table.extend(sequence, 200).unwrap();
     cache.table.extend(sequence, 1).unwrap();
-    assert!(!cache.table.blocks(sequence, 0).unwrap().contains(&NONE), "an entry of the same batch");
+    assert!(!cache.table.blocks(sequence, 0).unwrap().contains(&NO_BLOCK), "an entry of the same batch");
     cache.table.roll_back(sequence, 0);
     assert_eq!(cache.table.length(sequence).unwrap(), 0);
     cache.extend(sequence, 200);
     cache.extend(sequence, 1);
-    assert_eq!(cache.table.blocks(sequence, 0).unwrap()[..2], [NONE; 2], "after the batch");
+    assert_eq!(cache.table.blocks(sequence, 0).unwrap()[..2], [NO_BLOCK; 2], "after the batch");
 }
 
 #[test]
@@ -246,7 +253,13 @@ fn a_refused_extension_leaves_nothing_that_a_fork_could_share() {
 fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
     for texts in [vec![128], vec![1; 128], vec![63, 65]] {
         let masks = [AttentionMask::LongformerLocal(4), AttentionMask::LongformerGlobal];
-        let options = CacheOptions { context: 0, sequences: texts.len(), batch: 0, text: 128, ..options(0) };
+        let options = CacheOptions {
+            context_length: 0,
+            max_sequences: texts.len(),
+            max_batch_tokens: 0,
+            encoder_context: 128,
+            ..options(0)
+        };
         let mut cache = Cache::with(&masks, options, None).unwrap();
         let ids: Vec<_> = texts.iter().map(|_| cache.table.create()).collect();
         for (&id, &count) in ids.iter().zip(&texts) {
@@ -255,7 +268,7 @@ fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
                 (cache.table.encoded_length(id).unwrap(), cache.table.global_tokens(id)),
                 (count, count)
             );
-            assert_eq!(cache.table.layout().groups[0].kind, GroupKind::Transient);
+            assert_eq!(cache.table.layout().groups[0].kind, KvGroupKind::Transient);
             let places = cache.table.blocks(id, 0).unwrap().len() * BLOCK;
             assert!(places >= 2 * count, "{places} places for {count} tokens");
         }

@@ -56,26 +56,26 @@ impl Module for ReferenceModule {
     }
 
     fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
-        Ok(KvStorageLayout::new(&limits.passes, &limits.blocks)?.block_bytes())
+        Ok(KvStorageLayout::new(&limits.passes, &limits.block_layout)?.block_bytes())
     }
 
-    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
-        let layout = KvStorageLayout::new(&limits.passes, &limits.blocks)?;
-        let (activations, kv_cache) = (self.weights.vector_bytes(), layout.bytes(&limits.blocks));
+    fn memory_requirements(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
+        let layout = KvStorageLayout::new(&limits.passes, &limits.block_layout)?;
+        let (activations, kv_cache) = (self.weights.vector_bytes(), layout.bytes(&limits.block_layout));
         Ok(MemoryUse { activations, kv_cache })
     }
 
-    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+    fn create_executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
         let passes = Arc::clone(&limits.passes);
         let distances = passes
             .iter()
-            .map(|pass| Distances::new(pass.graph.attentions(), self.weights.of(pass.side), pass.positions))
+            .map(|pass| Distances::new(pass.graph.attentions(), self.weights.of(pass.part), pass.positions))
             .collect();
-        let layout = KvStorageLayout::new(&passes, &limits.blocks)?;
+        let layout = KvStorageLayout::new(&passes, &limits.block_layout)?;
         Ok(Box::new(ReferenceExecutable {
             weights: Arc::clone(&self.weights),
             scalar: Kernels::for_cpu(Cpu::scalar()),
-            storage: KvStorage::new(layout, &limits.blocks)?,
+            storage: KvStorage::new(layout, &limits.block_layout)?,
             passes,
             distances,
             outputs: Table::new(),
@@ -101,8 +101,8 @@ impl Executable for ReferenceExecutable {
         let pass = &self.passes[input.pass];
         let forward = ReferencePass {
             graph: &pass.graph,
-            weights: self.weights.of(pass.side),
-            cache: self.storage.view(input.blocks),
+            weights: self.weights.of(pass.part),
+            cache: self.storage.view(input.block_table),
             batch: input.batch,
             distances: &self.distances[input.pass],
             scalar: &self.scalar,
@@ -120,11 +120,11 @@ impl Executable for ReferenceExecutable {
         MemoryUse { activations: self.weights.vector_bytes(), kv_cache: self.storage.bytes() }
     }
 
-    fn blocks(&self) -> &dyn BlockStorage {
+    fn block_storage(&self) -> &dyn BlockStorage {
         &self.storage
     }
 
-    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+    fn block_storage_mut(&mut self) -> &mut dyn BlockStorage {
         &mut self.storage
     }
 }

@@ -1,7 +1,7 @@
 //! The operations that compute each row from rows of the batch.
 
 use super::pass::{ReferenceCall, ReferenceOperation, ReferencePass, Table};
-use crate::experts::{self, Slots, slot_words};
+use crate::moe_routing::{self, Slots, slot_words};
 use crate::state;
 use siskin_graph::WeightId;
 use siskin_graph::op::{
@@ -128,7 +128,7 @@ impl ReferenceOperation for Linear {
 
 impl ReferenceOperation for Route {
     fn compute(&self, call: &ReferenceCall<'_>) -> Table {
-        call.each(|row, out| experts::route(&self.routing, &call.input(0)[row], out))
+        call.each(|row, out| moe_routing::route(&self.routing, &call.input(0)[row], out))
     }
 }
 
@@ -172,7 +172,7 @@ impl ReferenceOperation for Rope {
         call.each(|row, out| {
             let mut turns = vec![0.0; 2 * table.frequencies.len()];
             let row_of = call.pass.batch.rows[row];
-            row_of.rope_angles(table, &mut turns);
+            row_of.rope_frequencies(table, &mut turns);
             rope::reference(&turns, self.head_size, &call.input(0)[row], out);
         })
     }
@@ -243,7 +243,7 @@ impl ReferenceOperation for Clamp {
 impl ReferencePass<'_> {
     fn arrangement(&self, routing: &Routing, routed: &Table) -> Vec<i32> {
         let mut words = vec![0; slot_words(routing, self.batch.rows.len())];
-        experts::arrange(routing, self.batch, |row| &routed[row], &mut words);
+        moe_routing::assign_slots(routing, self.batch, |row| &routed[row], &mut words);
         words
     }
 

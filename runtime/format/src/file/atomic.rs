@@ -1,6 +1,6 @@
 //! Atomic file writes: a temporary file is flushed to disk and renamed to the target.
 
-use super::own;
+use super::no_follow;
 use crate::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -66,7 +66,7 @@ impl AtomicFile {
     pub fn create_own(target: impl AsRef<Path>, is_ours: impl FnOnce(File) -> bool) -> Result<Self> {
         let target = target.as_ref();
         let place = target.display().to_string();
-        if let Some(file) = own::open_own(target)? {
+        if let Some(file) = no_follow::open_no_follow(target)? {
             Self::check(target, &[])?;
             if !is_ours(file) {
                 return Err(Error::argument(place, FOREIGN));
@@ -215,7 +215,7 @@ fn sweep(target: &Path, name: &OsStr) {
         let path = entry.path();
         // Skip anything but regular files: they are not ours, and opening a FIFO might block.
         if entry.file_type().is_ok_and(|kind| kind.is_file())
-            && let Ok(file) = own::open(&path, OpenOptions::new().write(true))
+            && let Ok(file) = no_follow::open(&path, OpenOptions::new().write(true))
             && file.try_lock().is_ok()
         {
             let _ = fs::remove_file(&path);

@@ -178,7 +178,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     fields.place = "section table";
     let all = (0..count).map(|_| section(&mut fields)).collect::<Result<Vec<_>>>()?;
     check_places(&all, end as u64, length)?;
-    known(all)
+    check_kinds(all)
 }
 
 fn section(fields: &mut FieldReader<'_>) -> Result<Section> {
@@ -219,7 +219,7 @@ fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
 }
 
 /// Refuses unknown kinds that are required, and duplicates of kinds that may occur only once.
-fn known(sections: Vec<Section>) -> Result<Vec<Section>> {
+fn check_kinds(sections: Vec<Section>) -> Result<Vec<Section>> {
     for (index, section) in sections.iter().enumerate() {
         let place = format!("section table: {}", section.name());
         match section.kind() {

@@ -9,7 +9,7 @@ mod json;
 mod layout;
 mod map;
 mod metadata;
-mod own;
+mod no_follow;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ pub use bytes::Bytes;
 pub use json::parse_json;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
-pub use own::{append_own, is_private, open_own, refuse_link};
+pub use no_follow::{append_no_follow, is_private, open_no_follow, refuse_link};
 pub use table::{StorageRole, TensorSpec};
 pub use write::{FileWriter, TensorSink};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 
-use super::{Adapter, AdapterPart, takes};
+use super::{Adapter, LoraMatrix, takes};
 use crate::arch::Graphs;
 use crate::op::{Add, Affine, Linear};
 use crate::{Graph, Node, Op, ValueShape, Weight, WeightId, WeightRole};
@@ -72,12 +72,12 @@ impl AdapterTensors {
     }
 
     /// Creates the tensors of a part.
-    fn make(&mut self, part: &AdapterPart, file: &File) -> Result<()> {
+    fn make(&mut self, part: &LoraMatrix, file: &File) -> Result<()> {
         let [a, b, factors, zeros] = tensors(&part.tensor);
-        let second: Vec<f32> = part.second.iter().map(|x| x * part.factor).collect();
-        self.tensors.insert(a.clone(), pack(&a, &part.first, [part.rank, part.columns])?);
+        let second: Vec<f32> = part.b.iter().map(|x| x * part.scale).collect();
+        self.tensors.insert(a.clone(), pack(&a, &part.a, [part.rank, part.columns])?);
         self.tensors.insert(b.clone(), pack(&b, &second, [part.rows, part.rank])?);
-        if !part.lengths.is_empty() {
+        if !part.magnitudes.is_empty() {
             self.tensors.insert(factors, BoundWeight::Vector(lengthen(part, &second, file)?));
             self.tensors.insert(zeros, BoundWeight::Vector(vec![0.0; part.rows]));
         }
@@ -110,7 +110,7 @@ fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Boun
 }
 
 /// Returns the DoRA factor of each row: its magnitude divided by the norm of the adapted row. A zero row stays zero.
-fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>> {
+fn lengthen(part: &LoraMatrix, second: &[f32], file: &File) -> Result<Vec<f32>> {
     let place = || format!("tensor {}", part.tensor);
     let missing =
         || Error::new(ErrorKind::Missing, place(), "missing from the file; convert the model again");
@@ -125,11 +125,11 @@ fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>>
     let size = tensor.panel.panel_bytes(part.columns).unwrap_or(0);
     let mut row = vec![0.0; part.columns];
     let mut factors = Vec::with_capacity(part.rows);
-    for (number, wanted) in part.lengths.iter().enumerate() {
+    for (number, wanted) in part.magnitudes.iter().enumerate() {
         let first = number / ROWS * size;
         let panel = tensor.data.get(first..first + size).unwrap_or_default();
         panel::row_values(tensor.panel, panel, number % ROWS, part.columns, &mut row);
-        for (b, a) in second[number * part.rank..].iter().zip(part.first.chunks(part.columns)) {
+        for (b, a) in second[number * part.rank..].iter().zip(part.a.chunks(part.columns)) {
             row.iter_mut().zip(a).for_each(|(x, a)| *x += b * a);
         }
         let length = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
@@ -139,7 +139,7 @@ fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>>
 }
 
 /// Adds the operations of a part to every linear node with its matrix; returns whether there was one.
-fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
+fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix) -> bool {
     if !graph.nodes.iter().any(|node| takes(&node.op, weight)) {
         return false;
     }
@@ -152,7 +152,7 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
         add(a, WeightRole::Matrix, part.rank, part.columns),
         add(b, WeightRole::Matrix, part.rows, part.rank),
     );
-    let lengths = (!part.lengths.is_empty()).then(|| {
+    let lengths = (!part.magnitudes.is_empty()).then(|| {
         (add(factors, WeightRole::Vector, 1, part.rows), add(zeros, WeightRole::Vector, 1, part.rows))
     });
     for mut node in std::mem::take(&mut graph.nodes) {

@@ -33,7 +33,7 @@ impl AdapterSlot {
 
 /// The adapter of one matrix.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AdapterPart {
+pub struct LoraMatrix {
     /// The name of the matrix, such as `blk.0.attn_q.weight`.
     pub tensor: String,
     /// Rows of the matrix.
@@ -43,13 +43,13 @@ pub struct AdapterPart {
     /// The rank: rows of A, columns of B.
     pub rank: usize,
     /// Factor on B A x (LoRA's alpha / rank).
-    pub factor: f32,
+    pub scale: f32,
     /// A in row-major order: rank × columns.
-    pub first: Vec<f32>,
+    pub a: Vec<f32>,
     /// B in row-major order: rows × rank.
-    pub second: Vec<f32>,
+    pub b: Vec<f32>,
     /// DoRA: the magnitude (L2 norm) of each row of the sum; empty: no scaling.
-    pub lengths: Vec<f32>,
+    pub magnitudes: Vec<f32>,
 }
 
 /// An adapter and the base model it belongs to.
@@ -60,10 +60,10 @@ pub struct Adapter {
     /// [`File::digest`] of the base model; `None` if unknown.
     pub base: Option<[u8; 32]>,
     /// The adapted matrices.
-    pub parts: Vec<AdapterPart>,
+    pub parts: Vec<LoraMatrix>,
 }
 
-impl AdapterPart {
+impl LoraMatrix {
     /// Validates the sizes and values of a part.
     fn check(&self) -> Result<()> {
         let place = || format!("adapter of {}", self.tensor);
@@ -71,25 +71,25 @@ impl AdapterPart {
             let message = format!("rank {}; expected 1 to {MAX_RANK}", self.rank);
             return Err(Error::new(ErrorKind::Shape, place(), message));
         }
-        let fits = self.columns.checked_mul(self.rank) == Some(self.first.len())
-            && self.rows.checked_mul(self.rank) == Some(self.second.len())
-            && (self.lengths.is_empty() || self.lengths.len() == self.rows)
+        let fits = self.columns.checked_mul(self.rank) == Some(self.a.len())
+            && self.rows.checked_mul(self.rank) == Some(self.b.len())
+            && (self.magnitudes.is_empty() || self.magnitudes.len() == self.rows)
             && self.rows > 0
             && self.columns > 0;
         if !fits {
             let message = format!(
                 "its matrices have {} and {} values and its row norms {}, which does not match {} × {} at \
                  rank {}",
-                self.first.len(),
-                self.second.len(),
-                self.lengths.len(),
+                self.a.len(),
+                self.b.len(),
+                self.magnitudes.len(),
                 self.rows,
                 self.columns,
                 self.rank
             );
             return Err(Error::new(ErrorKind::Shape, place(), message));
         }
-        let numbers = self.first.iter().chain(&self.second).chain(&self.lengths).chain([&self.factor]);
+        let numbers = self.a.iter().chain(&self.b).chain(&self.magnitudes).chain([&self.scale]);
         match numbers.into_iter().all(|number| number.is_finite()) {
             true => Ok(()),
             false => Err(Error::corrupt(place(), "contains NaN or infinity; retrain the adapter")),
@@ -124,7 +124,7 @@ impl Adapter {
         provenance: serde_json::Map<String, serde_json::Value>,
         out: W,
     ) -> Result<W> {
-        self.parts.iter().try_for_each(AdapterPart::check)?;
+        self.parts.iter().try_for_each(LoraMatrix::check)?;
         section::write(self, name, provenance, out)
     }
 
@@ -132,12 +132,12 @@ impl Adapter {
     pub fn identity(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         for part in &self.parts {
-            let sizes = [part.tensor.len(), part.rows, part.columns, part.rank, part.lengths.len()];
+            let sizes = [part.tensor.len(), part.rows, part.columns, part.rank, part.magnitudes.len()];
             sizes.iter().for_each(|size| {
                 hasher.update(&(*size as u64).to_le_bytes());
             });
-            hasher.update(part.tensor.as_bytes()).update(&part.factor.to_le_bytes());
-            for number in part.first.iter().chain(&part.second).chain(&part.lengths) {
+            hasher.update(part.tensor.as_bytes()).update(&part.scale.to_le_bytes());
+            for number in part.a.iter().chain(&part.b).chain(&part.magnitudes) {
                 hasher.update(&number.to_le_bytes());
             }
         }

@@ -6,7 +6,7 @@ use std::io::{Seek, Write};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Adapter, AdapterPart};
+use super::{Adapter, LoraMatrix};
 use siskin_format::file::{File, FileWriter, Metadata, SectionKind, StorageRole, TensorSpec, parse_json};
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -53,12 +53,12 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
     let whole: Whole = serde_json::from_value(value).map_err(|error| {
         Error::corrupt("adapter", format!("has the wrong type or an unknown field: {error}"))
     })?;
-    let mut known = HashSet::new();
+    let mut tensors = HashSet::new();
     let numbers = numbers(file)?;
     let mut rest = &numbers[..];
     let mut parts = Vec::with_capacity(whole.parts.len());
     for Part { tensor, rows, columns, rank, factor, lengths } in whole.parts {
-        if !known.insert(tensor.clone()) {
+        if !tensors.insert(tensor.clone()) {
             return Err(Error::corrupt(format!("adapter of {tensor}"), "occurs twice"));
         }
         let mut take = |rows: usize, columns: usize| -> Result<Vec<f32>> {
@@ -70,9 +70,9 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
             rest = after;
             Ok(taken.to_vec())
         };
-        let (first, second) = (take(rank, columns)?, take(rows, rank)?);
-        let lengths = if lengths { take(1, rows)? } else { Vec::new() };
-        let part = AdapterPart { tensor, rows, columns, rank, factor, first, second, lengths };
+        let (a, b) = (take(rank, columns)?, take(rows, rank)?);
+        let magnitudes = if lengths { take(1, rows)? } else { Vec::new() };
+        let part = LoraMatrix { tensor, rows, columns, rank, scale: factor, a, b, magnitudes };
         part.check()?;
         parts.push(part);
     }
@@ -124,22 +124,22 @@ pub(super) fn write<W: Write + Seek + Send>(
     out: W,
 ) -> Result<W> {
     let mut writer = FileWriter::new(out)?;
-    let numbers = |part: &AdapterPart| part.first.len() + part.second.len() + part.lengths.len();
+    let numbers = |part: &LoraMatrix| part.a.len() + part.b.len() + part.magnitudes.len();
     let count: usize = adapter.parts.iter().map(numbers).sum();
     writer.tensor(&TensorSpec::vector(TENSOR, count as u64), |sink| {
-        let lists = adapter.parts.iter().flat_map(|part| [&part.first, &part.second, &part.lengths]);
+        let lists = adapter.parts.iter().flat_map(|part| [&part.a, &part.b, &part.magnitudes]);
         lists.into_iter().try_for_each(|numbers| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
             sink.write(&bytes)
         })
     })?;
-    let part = |part: &AdapterPart| Part {
+    let part = |part: &LoraMatrix| Part {
         tensor: part.tensor.clone(),
         rows: part.rows,
         columns: part.columns,
         rank: part.rank,
-        factor: part.factor,
-        lengths: !part.lengths.is_empty(),
+        factor: part.scale,
+        lengths: !part.magnitudes.is_empty(),
     };
     let parts = adapter.parts.iter().map(part).collect();
     let whole = Whole { version: VERSION, base: adapter.base.as_ref().map(hexadecimal), parts };

@@ -7,15 +7,15 @@ use siskin_format::file::{FileWriter, Metadata, TensorSpec};
 
 fn adapter() -> Adapter {
     let numbers = |count: usize| (0..count).map(|i| i as f32 * 0.25 - 1.0).collect::<Vec<f32>>();
-    let part = |tensor: &str, lengths: usize| AdapterPart {
+    let part = |tensor: &str, lengths: usize| LoraMatrix {
         tensor: tensor.to_owned(),
         rows: 6,
         columns: 5,
         rank: 2,
-        factor: 1.5,
-        first: numbers(10),
-        second: numbers(12),
-        lengths: numbers(lengths),
+        scale: 1.5,
+        a: numbers(10),
+        b: numbers(12),
+        magnitudes: numbers(lengths),
     };
     let parts = vec![part("blk.0.attn_q.weight", 0), part("blk.0.attn_v.weight", 6)];
     Adapter { architecture: "llama".to_owned(), base: Some([0xa7; 32]), parts }
@@ -49,7 +49,7 @@ fn what_is_written_is_read() {
     assert_eq!(file.metadata().name.as_deref(), Some("small"));
     file.verify(&mut |_, _| true).unwrap();
     let mut other = adapter.clone();
-    other.parts[1].lengths[3] += 1.0;
+    other.parts[1].magnitudes[3] += 1.0;
     assert_ne!(other.identity(), adapter.identity());
 }
 
@@ -93,7 +93,7 @@ fn what_is_not_made_so_is_refused() {
 #[test]
 fn what_is_no_number_is_not_written() {
     let mut broken = adapter();
-    broken.parts[0].second[5] = f32::NAN;
+    broken.parts[0].b[5] = f32::NAN;
     let error = broken.write(None, Map::new(), std::io::Cursor::new(Vec::new())).unwrap_err();
     assert!(error.place().contains("blk.0.attn_q.weight"), "{error}");
 }

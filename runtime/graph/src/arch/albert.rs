@@ -15,12 +15,12 @@ pub(super) static FAMILY: Family = Family {
     name: "albert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = bert::hyper_of(config, 0)?;
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
         Ok(hyper)
     },
-    form: Topology::Encoder(|config, h, b| {
+    topology: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
             shared: shared(config, h)?,

@@ -23,8 +23,8 @@ pub(super) static FAMILY: Family = Family {
         ..Tasks::NONE
     },
     bidirectional_key: None,
-    hyper: |config| side(config, "decoder"),
-    form: Topology::Both {
+    read_config: |config| side(config, "decoder"),
+    topology: Topology::Both {
         encoder: |config, _, mut b| {
             let h = side(config, "encoder")?;
             let x = embeddings(config, &h, &mut b, "enc")?;
@@ -122,7 +122,7 @@ pub(super) const RULES: &[TensorRule] = &[
 pub(super) fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon = 1e-5;
-    hyper.text = hyper.context;
+    hyper.encoder_context = hyper.context;
     Ok(hyper)
 }
 
@@ -232,8 +232,8 @@ impl Layers {
         inner: impl FnOnce(&mut Builder<'_>, ValueId) -> ValueId,
     ) -> ValueId {
         let normed = if self.first { b.layer_norm(x, norm, h.epsilon) } else { x };
-        let made = inner(b, normed);
-        let sum = b.add(x, made);
+        let output = inner(b, normed);
+        let sum = b.add(x, output);
         if self.first { sum } else { b.layer_norm(sum, norm, h.epsilon) }
     }
 

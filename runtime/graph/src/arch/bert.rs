@@ -16,8 +16,8 @@ pub(super) static FAMILY: Family = Family {
     name: "bert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
+    read_config: |config| hyper_of(config, 0),
+    topology: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
@@ -107,12 +107,13 @@ const RULES: &[TensorRule] = trunk! {
 pub(super) fn hyper_of(config: &ConfigReader, first: usize) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     hyper.context = hyper.context.saturating_sub(first).max(1);
-    hyper.text = hyper.context;
+    hyper.encoder_context = hyper.context;
     if let Some(count) = config.count(&["position_projections"])? {
         // The projection matrices of a layer have one column per position of the longest sequence.
-        let numbers = count.checked_mul(hyper.text).filter(|&numbers| count > 0 && numbers <= 1 << 26);
+        let numbers =
+            count.checked_mul(hyper.encoder_context).filter(|&numbers| count > 0 && numbers <= 1 << 26);
         numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
-        hyper.mixed = count;
+        hyper.projected_positions = count;
     }
     refuse_other_graphs(config)?;
     hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);

@@ -15,8 +15,8 @@ pub(super) static FAMILY: Family = Family {
     name: "big_bird",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| bert::hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| {
+    read_config: |config| bert::hyper_of(config, 0),
+    topology: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {
             attention_mask: Some(attention_mask(config)?),
             activation: Some(ActivationFunction::GeluTanh),

@@ -70,12 +70,17 @@ pub(super) fn attention(hyper: &ModelConfig, layer: usize) -> Attention {
 /// Turns bidirectional attention into Linformer attention if the model has the projection weights.
 pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &ModelConfig, layer: usize) {
     let names = ["attn_k_mix.weight", "attn_v_mix.weight"].map(|name| block(layer, name));
-    if h.mixed == 0 || attention.attention_mask != AttentionMask::Full || !b.has(&names[0]) {
+    if h.projected_positions == 0 || attention.attention_mask != AttentionMask::Full || !b.has(&names[0]) {
         return;
     }
-    let [keys, values] = names.map(|name| b.vector(&name, h.mixed * h.text));
+    let [keys, values] = names.map(|name| b.vector(&name, h.projected_positions * h.encoder_context));
     attention.attention_mask = AttentionMask::Linformer;
-    attention.projection = Some(LinformerProjection { count: h.mixed, positions: h.text, keys, values });
+    attention.projection = Some(LinformerProjection {
+        count: h.projected_positions,
+        positions: h.encoder_context,
+        keys,
+        values,
+    });
 }
 
 /// Separate linear layers for queries, keys and values of `x`.

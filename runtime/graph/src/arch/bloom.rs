@@ -14,8 +14,8 @@ pub(super) static FAMILY: Family = Family {
     name: "bloom",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
+    read_config: |config| ModelConfig::read(config, |width| 4 * width),
+    topology: Topology::Decoder(|config, h, mut b| {
         if config.flag(&["apply_residual_connection_post_layernorm"])?.unwrap_or(false) {
             return Err(Error::unsupported(
                 "config.apply_residual_connection_post_layernorm",

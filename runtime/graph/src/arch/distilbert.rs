@@ -14,12 +14,12 @@ pub(super) static FAMILY: Family = Family {
     name: "distilbert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = bert::hyper_of(config, 0)?;
         hyper.epsilon = 1e-12;
         Ok(hyper)
     },
-    form: Topology::Encoder(|config, h, b| {
+    topology: Topology::Encoder(|config, h, b| {
         BertVariant { class_activation: Some(ActivationFunction::Relu), ..BertVariant::default() }
             .graph(config, h, b)
     }),

@@ -14,8 +14,8 @@ pub(super) static FAMILY: Family = Family {
     name: "electra",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| bert::hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| {
+    read_config: |config| bert::hyper_of(config, 0),
+    topology: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
             token_activation: Some(ActivationFunction::Gelu),

@@ -19,8 +19,8 @@ pub(super) static FAMILY: Family = Family {
     name: "falcon",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper,
-    form: Topology::Decoder(graph),
+    read_config: hyper,
+    topology: Topology::Decoder(graph),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

@@ -19,12 +19,12 @@ pub(super) static FAMILY: Family = Family {
     name: "gemma2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |layer| layer % 2 == 0)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, mut b| {
+    topology: Topology::Decoder(|config, hyper, mut b| {
         let rope = b.rope_table(rope_scaling::read(config, hyper)?);
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
         let scale = attention_scale(config, hyper)?;

@@ -18,14 +18,14 @@ pub(super) static FAMILY: Family = Family {
     name: "gemma3",
     tasks: Tasks::NONE,
     bidirectional_key: Some("use_bidirectional_attention"),
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let keys = ["_sliding_window_pattern", "sliding_window_pattern", "attention.sliding_window_pattern"];
         let pattern = config.count(&keys)?.unwrap_or(6).max(1);
         hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, mut b| {
+    topology: Topology::Decoder(|config, hyper, mut b| {
         let full = b.rope_table(rope_scaling::read_kind(config, hyper, "full_attention", FULL_THETA)?);
         let local = b.rope_table(local_rope(config, hyper)?);
         let scale = gemma2::attention_scale(config, hyper)?;

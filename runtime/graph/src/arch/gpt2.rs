@@ -16,8 +16,8 @@ pub(super) static FAMILY: Family = Family {
     name: "gpt2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
+    read_config: |config| ModelConfig::read(config, |width| 4 * width),
+    topology: Topology::Decoder(|config, h, mut b| {
         let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
         let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
         let x = b.add(tokens, positions);

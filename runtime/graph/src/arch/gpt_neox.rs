@@ -17,8 +17,8 @@ pub(super) static FAMILY: Family = Family {
     name: "gpt-neox",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
+    read_config: |config| ModelConfig::read(config, |width| 4 * width),
+    topology: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::Gelu)?;
         let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
         let rope = b.rope_table(rope_scaling::read(config, h)?);

@@ -18,8 +18,8 @@ pub(super) static FAMILY: Family = Family {
     name: "gpt-oss",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper,
-    form: Topology::Decoder(|config, hyper, b| {
+    read_config: hyper,
+    topology: Topology::Decoder(|config, hyper, b| {
         let rope = rope_scaling::read_with(config, hyper, "full_attention", 150_000.0, false)?;
         let shape =
             LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };

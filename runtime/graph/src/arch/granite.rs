@@ -15,8 +15,8 @@ pub(super) static FAMILY: Family = Family {
     name: "granite",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(graph),
+    read_config: |config| ModelConfig::read(config, |width| 4 * width),
+    topology: Topology::Decoder(graph),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

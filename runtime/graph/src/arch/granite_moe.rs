@@ -12,8 +12,8 @@ pub(super) static FAMILY: Family = Family {
     name: "granitemoe",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: granite::FAMILY.hyper,
-    form: Topology::Decoder(granite::graph),
+    read_config: granite::FAMILY.read_config,
+    topology: Topology::Decoder(granite::graph),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

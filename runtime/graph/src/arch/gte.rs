@@ -15,8 +15,8 @@ pub(super) static FAMILY: Family = Family {
     name: "gte",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| bert::hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| {
+    read_config: |config| bert::hyper_of(config, 0),
+    topology: Topology::Encoder(|config, h, b| {
         let activation = model_config::activation(config, ActivationFunction::Gelu)?;
         nomic_bert::graph(config, h, b, [activation, ActivationFunction::Gelu], 160_000.0)
     }),

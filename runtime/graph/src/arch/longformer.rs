@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family {
     name: "longformer",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = bert::hyper_of(config, roberta::first_position(config)?)?;
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
         for (layer, reach) in reaches(config, hyper.layers)?.into_iter().enumerate() {
@@ -24,7 +24,7 @@ pub(super) static FAMILY: Family = Family {
         }
         Ok(hyper)
     },
-    form: Topology::Encoder(|config, h, b| {
+    topology: Topology::Encoder(|config, h, b| {
         let first_position = roberta::first_position(config)?;
         let token_activation = Some(ActivationFunction::Gelu);
         let shape =

@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     name: "mobilebert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = bert::hyper_of(config, 0)?;
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
         hyper.head_size = narrow(config, &hyper)? / hyper.heads;
@@ -28,7 +28,7 @@ pub(super) static FAMILY: Family = Family {
         }
         Ok(hyper)
     },
-    form: Topology::Encoder(|config, h, b| Shape::read(config, h)?.graph(config, h, b)),
+    topology: Topology::Encoder(|config, h, b| Shape::read(config, h)?.graph(config, h, b)),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

@@ -140,9 +140,9 @@ pub struct Family {
     /// The configuration key that makes a decoder's attention bidirectional; `None`: `is_causal`, set to false.
     pub bidirectional_key: Option<&'static str>,
     /// Reads the hyper-parameters.
-    pub hyper: fn(&ConfigReader) -> Result<ModelConfig>,
+    pub read_config: fn(&ConfigReader) -> Result<ModelConfig>,
     /// Builds the graphs.
-    pub form: Topology,
+    pub topology: Topology,
 }
 
 /// Builds the graph of a forward pass. The builder knows which tensors the source has.
@@ -214,10 +214,10 @@ impl Family {
 
     /// Builds the graphs for `config`, given which tensors the source has.
     pub fn build(&self, config: &ConfigReader, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
-        let hyper = (self.hyper)(config)?;
+        let hyper = (self.read_config)(config)?;
         let write =
             |forward: &Forward| layer_kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
-        let (encoder, decoder) = match &self.form {
+        let (encoder, decoder) = match &self.topology {
             Topology::Decoder(decoder) if embedding_decoder::reads(self, config)? => {
                 (Some(embedding_decoder::of(self, config, &write(decoder)?)?), None)
             }

@@ -27,7 +27,7 @@ pub struct ModelConfig {
     /// The maximum sequence length that the model was trained for.
     pub context: usize,
     /// The same for its encoder.
-    pub text: usize,
+    pub encoder_context: usize,
     /// Columns of the input features; 0: the inputs are tokens.
     pub features: usize,
     /// Epsilon of the norms.
@@ -37,7 +37,7 @@ pub struct ModelConfig {
     /// Sizes of linear attention; zeros if there is none.
     pub state: StateSizes,
     /// Linformer: the number of projected positions; 0: no projection.
-    pub mixed: usize,
+    pub projected_positions: usize,
 }
 
 /// Sanity limits for untrusted files; they bound the work of reading one.
@@ -133,12 +133,12 @@ impl ModelConfig {
             vocabulary,
             segments: 0,
             context,
-            text: context,
+            encoder_context: context,
             features: 0,
             epsilon,
             windows: vec![None; layers.min(MAX_LAYERS)],
             state: StateSizes::default(),
-            mixed: 0,
+            projected_positions: 0,
         };
         hyper.check()?;
         Ok(hyper)

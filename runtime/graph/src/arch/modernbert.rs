@@ -24,7 +24,7 @@ pub(super) static FAMILY: Family = Family {
     name: "modernbert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         // The total window, half of it to either side.
         let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
@@ -33,7 +33,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide_by(config, Some(window / 2), &|layer| layer % every != 0)?;
         Ok(hyper)
     },
-    form: Topology::Encoder(graph),
+    topology: Topology::Encoder(graph),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

@@ -14,8 +14,8 @@ pub(super) static FAMILY: Family = Family {
     name: "mpnet",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| bert::hyper_of(config, FIRST_POSITION),
-    form: Topology::Encoder(|config, h, mut b| {
+    read_config: |config| bert::hyper_of(config, FIRST_POSITION),
+    topology: Topology::Encoder(|config, h, mut b| {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
         let table = b.vector("attn_rel_b.weight", rows * h.heads);
         let bias = RelativePositionBias { table, buckets: BUCKETS, max_distance: 128, bidirectional: true };

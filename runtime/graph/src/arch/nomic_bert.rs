@@ -18,11 +18,11 @@ pub(super) static FAMILY: Family = Family {
     name: "nomic-bert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         refuse_other_blocks(config)?;
         bert::hyper_of(config, 0)
     },
-    form: Topology::Encoder(|config, h, b| {
+    topology: Topology::Encoder(|config, h, b| {
         // Older configurations name the gated MLP instead of its activation.
         let activation = match config.word(&["activation_function"])? {
             Some("swiglu") => ActivationFunction::Silu,

@@ -19,8 +19,8 @@ pub(super) static FAMILY: Family = Family {
     name: "olmo2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: hyper_of,
-    form: Topology::Decoder(|config, h, mut b| {
+    read_config: hyper_of,
+    topology: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::Silu)?;
         let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
         let full = b.rope_table(rope_scaling::read_kind(config, h, "full_attention", theta)?);

@@ -15,8 +15,8 @@ pub(super) static FAMILY: Family = Family {
     name: "olmoe",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, hyper, b| {
+    read_config: |config| ModelConfig::read(config, |width| 4 * width),
+    topology: Topology::Decoder(|config, hyper, b| {
         let clamp = config.number(&["clip_qkv", "attention.clamp_kqv"])?.map(|limit| limit as f32);
         LlamaVariant { row_norm: true, normalizes: false, clamp, ..LlamaVariant::default() }
             .graph(config, hyper, b)

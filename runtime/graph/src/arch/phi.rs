@@ -15,8 +15,8 @@ pub(super) static FAMILY: Family = Family {
     name: "phi",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
+    read_config: |config| ModelConfig::read(config, |width| 4 * width),
+    topology: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
         let rope = b.rope_table(rope_scaling::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);

@@ -13,12 +13,12 @@ pub(super) static FAMILY: Family = Family {
     name: "phi3",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+    topology: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

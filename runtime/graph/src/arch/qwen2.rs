@@ -14,8 +14,8 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper,
-    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+    read_config: hyper,
+    topology: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

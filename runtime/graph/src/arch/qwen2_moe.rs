@@ -15,14 +15,14 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen2moe",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
         let end = config.count(&["max_window_layers"])?.unwrap_or(usize::MAX);
         hyper.slide(config, |layer| switched_on && layer.is_multiple_of(2) && layer < end)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, b| {
+    topology: Topology::Decoder(|config, hyper, b| {
         LlamaVariant { normalizes: false, ..LlamaVariant::default() }.graph(config, hyper, b)
     }),
 };

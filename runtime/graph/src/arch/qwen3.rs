@@ -13,8 +13,8 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen3",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: qwen2::hyper,
-    form: Topology::Decoder(|config, hyper, b| {
+    read_config: qwen2::hyper,
+    topology: Topology::Decoder(|config, hyper, b| {
         LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
     }),
 };

@@ -12,8 +12,8 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen35",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: qwen3_next::hyper_of,
-    form: Topology::Decoder(qwen3_next::graph),
+    read_config: qwen3_next::hyper_of,
+    topology: Topology::Decoder(qwen3_next::graph),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

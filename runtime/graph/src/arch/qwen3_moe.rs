@@ -13,13 +13,13 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen3moe",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
         hyper.windows.fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, b| {
+    topology: Topology::Decoder(|config, hyper, b| {
         LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
     }),
 };

@@ -19,8 +19,8 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen3next",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: hyper_of,
-    form: Topology::Decoder(graph),
+    read_config: hyper_of,
+    topology: Topology::Decoder(graph),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

@@ -15,8 +15,8 @@ pub(super) static FAMILY: Family = Family {
     name: "roberta",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| bert::hyper_of(config, first_position(config)?),
-    form: Topology::Encoder(|config, h, b| {
+    read_config: |config| bert::hyper_of(config, first_position(config)?),
+    topology: Topology::Encoder(|config, h, b| {
         let first_position = first_position(config)?;
         let token_activation = Some(ActivationFunction::Gelu);
         BertVariant { first_position, token_activation, ..BertVariant::default() }.graph(config, h, b)

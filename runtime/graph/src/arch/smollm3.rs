@@ -14,12 +14,12 @@ pub(super) static FAMILY: Family = Family {
     name: "smollm3",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper: |config| {
+    read_config: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |_| false)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, b| {
+    topology: Topology::Decoder(|config, hyper, b| {
         let rotated = rotated_layers(config, hyper)?;
         LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }
             .graph(config, hyper, b)

@@ -16,8 +16,8 @@ pub(super) static FAMILY: Family = Family {
     name: "starcoder2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    hyper,
-    form: Topology::Decoder(|config, h, mut b| {
+    read_config: hyper,
+    topology: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
         let rope = b.rope_table(rope_scaling::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);

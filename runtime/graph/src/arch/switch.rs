@@ -8,8 +8,13 @@ use super::descriptor::{
 };
 use super::{Family, FamilyDescriptor, TensorRule, t5, tensor_map};
 
-pub(super) static FAMILY: Family =
-    Family { name: "switch", tasks: Tasks::NAMED, bidirectional_key: None, hyper: t5::hyper, form: t5::FORM };
+pub(super) static FAMILY: Family = Family {
+    name: "switch",
+    tasks: Tasks::NAMED,
+    bidirectional_key: None,
+    read_config: t5::hyper,
+    topology: t5::FORM,
+};
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     family: &FAMILY,

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family =
-    Family { name: "t5", tasks: Tasks::NAMED, bidirectional_key: None, hyper, form: FORM };
+    Family { name: "t5", tasks: Tasks::NAMED, bidirectional_key: None, read_config: hyper, topology: FORM };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     family: &FAMILY,
@@ -171,7 +171,7 @@ fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     hyper.epsilon =
         config.number(&["layer_norm_epsilon", "attention.layer_norm_rms_epsilon"])?.unwrap_or(1e-6) as f32;
     hyper.context = MAX_POSITIONS;
-    hyper.text = MAX_POSITIONS;
+    hyper.encoder_context = MAX_POSITIONS;
     Ok(hyper)
 }
 

@@ -18,8 +18,8 @@ pub(super) static FAMILY: Family = Family {
     name: "whisper",
     tasks: Tasks { transcription: true, ..Tasks::NONE },
     bidirectional_key: None,
-    hyper: |config| side(config, "decoder"),
-    form: Topology::Both {
+    read_config: |config| side(config, "decoder"),
+    topology: Topology::Both {
         encoder: |config, _, mut b| {
             let h = side(config, "encoder")?;
             let x = sound(&h, &mut b);
@@ -70,7 +70,7 @@ const RULES: [TensorRule; OWN.len() + bart::RULES.len()] = tensor_map::joined(&O
 
 fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     let mut hyper = bart::side(config, side)?;
-    hyper.text = config.required(&["max_source_positions"])?;
+    hyper.encoder_context = config.required(&["max_source_positions"])?;
     hyper.features = config.required(&["num_mel_bins"])?;
     Ok(hyper)
 }
@@ -83,7 +83,7 @@ fn sound(h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
         x = b.linear(near, name, h.width);
         x = b.activate(ActivationFunction::Gelu, x);
     }
-    let positions = b.embed_position("enc.position_embd.weight", h.text, h.width, 0);
+    let positions = b.embed_position("enc.position_embd.weight", h.encoder_context, h.width, 0);
     b.add(x, positions)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
 
-use super::scores::{BeamCandidate, Best, Scorer, When, normalize};
+use super::scores::{BeamCandidate, Best, Scorer, When, apply_length_penalty};
 use super::{BeamEarlyStopping, FinishedHypothesis, SearchOptions};
 use crate::Result;
 use crate::logits_processors::{LogitsProcessorList, ProcessorContext};
@@ -44,8 +44,12 @@ impl BeamSettings {
     /// Creates the settings of a beam search.
     pub(crate) fn new(options: &SearchOptions, choices: usize, kernels: Kernels) -> Result<Arc<Self>> {
         options.validate()?;
-        options.rules.validate_for(choices)?;
-        let scorer = Scorer { rules: LogitsProcessorList::new(&options.rules)?, when: When::After, kernels };
+        options.logits_processors.validate_for(choices)?;
+        let scorer = Scorer {
+            rules: LogitsProcessorList::new(&options.logits_processors)?,
+            when: When::After,
+            kernels,
+        };
         Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: true }))
     }
 
@@ -64,12 +68,12 @@ impl BeamSettings {
 
     /// Returns the number of beams per group.
     fn size(&self) -> usize {
-        self.options.beams / self.options.groups
+        self.options.beams / self.options.num_beam_groups
     }
 
     /// Returns the number of candidate steps that are kept, so that enough of them continue even if others end.
     fn steps(&self) -> usize {
-        self.size() * (1 + self.options.rules.ends.len()).max(2)
+        self.size() * (1 + self.options.logits_processors.eos_token_ids.len()).max(2)
     }
 }
 
@@ -94,7 +98,7 @@ impl Beams {
         let begun = vec![Begun { sequence, text: prompt.to_vec(), sum: 0.0, row: 0 }];
         let group = Group { begun, done: Vec::new() };
         Self {
-            groups: vec![group; settings.options.groups],
+            groups: vec![group; settings.options.num_beam_groups],
             settings: Arc::clone(settings),
             source,
             prompt: prompt.len(),
@@ -157,7 +161,7 @@ impl Beams {
         let mut found: Vec<FinishedHypothesis> =
             self.groups.into_iter().flat_map(|group| group.done).collect();
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
-        found.truncate(self.settings.options.best);
+        found.truncate(self.settings.options.num_return_sequences);
         found
     }
 }
@@ -184,9 +188,9 @@ impl Group {
         };
         let found = |step: &BeamCandidate, length: usize| FinishedHypothesis {
             tokens: text(step).split_off(prompt),
-            score: normalize(step.sum, length.max(1), options.length_penalty),
+            score: apply_length_penalty(step.sum, length.max(1), options.length_penalty),
         };
-        let ends = |step: &&BeamCandidate| options.rules.ends.contains(&step.id);
+        let ends = |step: &&BeamCandidate| options.logits_processors.eos_token_ids.contains(&step.id);
         let goes_on = |step: &&BeamCandidate| !ends(step);
         // Steps that rank below the number of beams only replace those that end.
         let first = &best[..size.min(best.len())];
@@ -199,7 +203,7 @@ impl Group {
                 Begun { sequence, text: text(step), sum: step.sum, row }
             };
             self.begun = best.iter().filter(goes_on).take(size).map(begun).collect();
-        } else if options.groups == 1 || !self.is_full(size, options) {
+        } else if options.num_beam_groups == 1 || !self.is_full(size, options) {
             first.iter().filter(goes_on).for_each(|step| self.add(found(step, written), size));
         }
         if self.is_full(size, options) || !self.may_improve(best, written, max_tokens, settings) {
@@ -216,7 +220,7 @@ impl Group {
 
     /// Returns whether enough hypotheses are finished.
     fn is_full(&self, size: usize, options: &SearchOptions) -> bool {
-        options.early == BeamEarlyStopping::Full && self.done.len() >= size
+        options.early_stopping == BeamEarlyStopping::Full && self.done.len() >= size
     }
 
     /// Returns whether a running hypothesis could still beat the worst finished one.
@@ -232,13 +236,14 @@ impl Group {
             Some(worst) if self.done.len() >= settings.size() => worst.score,
             _ => return true,
         };
-        let highest = match (options.groups, self.begun.first(), best.first()) {
+        let highest = match (options.num_beam_groups, self.begun.first(), best.first()) {
             (1, Some(begun), _) => begun.sum,
             // With several groups the best step counts even if it ended its hypothesis.
             (2.., _, Some(step)) => step.sum,
             _ => return false,
         };
-        let may_grow = options.early == BeamEarlyStopping::Never && options.length_penalty > 0.0;
-        normalize(highest, if may_grow { max_tokens } else { written }, options.length_penalty) > worst
+        let may_grow = options.early_stopping == BeamEarlyStopping::Never && options.length_penalty > 0.0;
+        apply_length_penalty(highest, if may_grow { max_tokens } else { written }, options.length_penalty)
+            > worst
     }
 }

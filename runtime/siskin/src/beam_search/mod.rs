@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use beams::{BeamSettings, Beams};
 pub(crate) use run::{BeamSearch, feed};
 pub(crate) use sampling::{SampledTexts, SamplingSettings};
-pub(crate) use scores::normalize;
+pub(crate) use scores::apply_length_penalty;
 
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::{Error, Result};
@@ -44,7 +44,7 @@ pub struct SearchOptions {
     /// The number of beams.
     pub beams: usize,
     /// The number of groups of diverse beam search (arXiv:1610.02424); 1: plain beam search. It must divide `beams`.
-    pub groups: usize,
+    pub num_beam_groups: usize,
     /// The diversity penalty: subtracted from a token's score for every beam of an earlier group that chose it in the
     /// same step; 0 with one group.
     pub diversity: f32,
@@ -52,26 +52,26 @@ pub struct SearchOptions {
     /// long texts, negative values short ones.
     pub length_penalty: f32,
     /// When the search ends.
-    pub early: BeamEarlyStopping,
+    pub early_stopping: BeamEarlyStopping,
     /// The number of texts to return, best first; at most `beams`.
-    pub best: usize,
+    pub num_return_sequences: usize,
     /// The maximum number of tokens of a text, the end token included.
     pub max_tokens: usize,
     /// Logits processors. They change log-probabilities here, which are not renormalized afterwards.
-    pub rules: LogitsProcessorOptions,
+    pub logits_processors: LogitsProcessorOptions,
 }
 
 impl Default for SearchOptions {
     fn default() -> Self {
         Self {
             beams: 4,
-            groups: 1,
+            num_beam_groups: 1,
             diversity: 0.0,
             length_penalty: 1.0,
-            early: BeamEarlyStopping::default(),
-            best: 1,
+            early_stopping: BeamEarlyStopping::default(),
+            num_return_sequences: 1,
             max_tokens: usize::MAX,
-            rules: LogitsProcessorOptions::default(),
+            logits_processors: LogitsProcessorOptions::default(),
         }
     }
 }
@@ -85,16 +85,19 @@ impl SearchOptions {
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the option's name.
     pub fn validate(&self) -> Result<()> {
-        let Self { beams, groups, best, .. } = *self;
+        let Self { beams, num_beam_groups, num_return_sequences, .. } = *self;
         if !(1..=MAX_BEAMS).contains(&beams) {
             return Err(Error::argument("beams", format!("{beams}; give 1 to {MAX_BEAMS}")));
         }
-        if groups == 0 || !beams.is_multiple_of(groups) {
-            let message = format!("{beams} beams cannot be divided evenly into {groups} groups");
-            return Err(Error::argument("groups", message));
+        if num_beam_groups == 0 || !beams.is_multiple_of(num_beam_groups) {
+            let message = format!("{beams} beams cannot be divided evenly into {num_beam_groups} groups");
+            return Err(Error::argument("num_beam_groups", message));
         }
-        if !(1..=beams).contains(&best) {
-            return Err(Error::argument("best", format!("{best} of {beams} beams; give 1 to {beams}")));
+        if !(1..=beams).contains(&num_return_sequences) {
+            return Err(Error::argument(
+                "num_return_sequences",
+                format!("{num_return_sequences} of {beams} beams; give 1 to {beams}"),
+            ));
         }
         for (name, value) in [("length_penalty", self.length_penalty), ("diversity", self.diversity)] {
             if !value.is_finite() {
@@ -105,11 +108,11 @@ impl SearchOptions {
             let message = format!("expected a number of at least 0, got {}", self.diversity);
             return Err(Error::argument("diversity", message));
         }
-        if self.diversity > 0.0 && groups == 1 {
+        if self.diversity > 0.0 && num_beam_groups == 1 {
             let message = "has no effect with one group; request several groups";
             return Err(Error::argument("diversity", message));
         }
-        let (min_tokens, max_tokens) = (self.rules.min_tokens, self.max_tokens);
+        let (min_tokens, max_tokens) = (self.logits_processors.min_tokens, self.max_tokens);
         if max_tokens == 0 {
             return Err(Error::argument("max_tokens", "expected at least 1, got 0"));
         }
@@ -119,7 +122,7 @@ impl SearchOptions {
             );
             return Err(Error::argument("min_tokens", message));
         }
-        self.rules.validate()
+        self.logits_processors.validate()
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn feed(
 ) -> Result<()> {
     for &(sequence, tokens) in pieces {
         let length = context.length(sequence)?.saturating_add(tokens.len());
-        context.reserve_positions(sequence, length)?;
+        context.set_expected_length(sequence, length)?;
     }
     let (rows, max_outputs) = context.decoder_limits();
     let mut rest: Vec<(usize, usize, &[u32])> =

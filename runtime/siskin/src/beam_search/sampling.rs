@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{FinishedHypothesis, normalize};
+use super::{FinishedHypothesis, apply_length_penalty};
 use crate::Result;
 use crate::sample::{Sampler, SamplerOptions};
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
@@ -28,7 +28,7 @@ impl SamplingSettings {
             Sampler::new(&SamplerOptions { seed, log_probabilities: true, ..options.clone() }, choices)
         };
         let samplers = (0..count).map(sampler).collect::<Result<_>>()?;
-        Ok(Arc::new(Self { samplers, ends: options.rules.ends.clone(), length_penalty }))
+        Ok(Arc::new(Self { samplers, ends: options.logits_processors.eos_token_ids.clone(), length_penalty }))
     }
 }
 
@@ -107,7 +107,7 @@ impl SampledTexts {
         let power = self.drawing.length_penalty;
         self.draws.iter().for_each(|draw| context.remove(draw.sequence));
         let found = |draw: SampledText| FinishedHypothesis {
-            score: normalize(draw.sum, draw.tokens.len(), power),
+            score: apply_length_penalty(draw.sum, draw.tokens.len(), power),
             tokens: draw.tokens,
         };
         self.draws.into_iter().map(found).collect()

@@ -49,7 +49,7 @@ fn largest(numbers: &[f32]) -> f32 {
 }
 
 /// Returns a sum of log-probabilities of a text of `length` tokens, divided by a power of its length.
-pub(crate) fn normalize(sum: f64, length: usize, power: f32) -> f64 {
+pub(crate) fn apply_length_penalty(sum: f64, length: usize, power: f32) -> f64 {
     sum / libm::pow(length as f64, f64::from(power))
 }
 

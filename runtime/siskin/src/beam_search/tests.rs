@@ -55,13 +55,13 @@ fn found(options: SearchOptions, shares: &[f32], max_tokens: usize) -> Vec<(Vec<
 
 #[test]
 fn the_likeliest_texts_are_found() {
-    let rules = LogitsProcessorOptions { ends: vec![2], ..LogitsProcessorOptions::default() };
+    let rules = LogitsProcessorOptions { eos_token_ids: vec![2], ..LogitsProcessorOptions::default() };
     let options = SearchOptions {
         beams: 3,
-        best: 3,
+        num_return_sequences: 3,
         length_penalty: 0.0,
-        early: BeamEarlyStopping::Never,
-        rules,
+        early_stopping: BeamEarlyStopping::Never,
+        logits_processors: rules,
         ..SearchOptions::default()
     };
     let found = found(options, &[0.5, 0.1, 0.4], 3);
@@ -77,8 +77,8 @@ fn the_likeliest_texts_are_found() {
 fn groups_go_ways_of_their_own() {
     let options = SearchOptions {
         beams: 2,
-        groups: 2,
-        best: 2,
+        num_beam_groups: 2,
+        num_return_sequences: 2,
         diversity: 10.0,
         max_tokens: 2,
         ..SearchOptions::default()

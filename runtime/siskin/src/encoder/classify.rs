@@ -144,12 +144,12 @@ impl Encoder {
         let (owners, parts): (Vec<usize>, Vec<TextWindow>) =
             self.all_parts(&numbered(texts), overflow)?.into_iter().unzip();
         let (inputs, shown): (Vec<Tokens>, Vec<_>) =
-            parts.into_iter().map(|part| (part.tokens, (part.own, part.spans))).unzip();
+            parts.into_iter().map(|part| (part.tokens, (part.own_tokens, part.spans))).unzip();
         let mut found = vec![Vec::new(); inputs.len()];
-        self.read(&inputs, OutputRows::All, &mut |index, outputs| {
-            let (own, spans) = &shown[index];
+        self.encode(&inputs, OutputRows::All, &mut |index, outputs| {
+            let (own_tokens, spans) = &shown[index];
             let labeled = |token: usize| Labeled::of(outputs.row(token), spans[token]);
-            found[index] = own.clone().map(labeled).collect();
+            found[index] = own_tokens.clone().map(labeled).collect();
             Ok(())
         })?;
         // The labels of all windows of a text are concatenated before spans are built, as a span may cross windows.
@@ -209,7 +209,7 @@ impl Encoder {
             return self.read_early(texts, early);
         }
         let mut rows = vec![Vec::new(); texts.len()];
-        self.read(texts, OutputRows::First, &mut |index, outputs| {
+        self.encode(texts, OutputRows::First, &mut |index, outputs| {
             rows[index] = outputs.row(0).to_vec();
             Ok(())
         })?;

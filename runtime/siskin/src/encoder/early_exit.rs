@@ -99,8 +99,16 @@ impl Encoder {
 
 /// Returns the encoder input of a sequence.
 pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
-    let Tokens { ids, segments, features, global, after } = tokens;
-    SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, outputs }
+    let Tokens { ids, token_type_ids, features, global_positions, padding_token } = tokens;
+    SequenceInput {
+        sequence,
+        tokens: ids,
+        token_type_ids,
+        features,
+        global_positions,
+        padding_token: *padding_token,
+        outputs,
+    }
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ impl Encoder {
 
     fn pool(&mut self, texts: &[Tokens], options: &EmbedOptions, dense: &[Dense]) -> Result<Vec<Vec<f32>>> {
         let mut vectors = vec![Vec::new(); texts.len()];
-        self.read(texts, pooling::output_rows(options.pooling), &mut |index, outputs| {
+        self.encode(texts, pooling::output_rows(options.pooling), &mut |index, outputs| {
             let pooled = pooling::pool(options.pooling, outputs);
             let vector = dense.iter().try_fold(pooled, |vector, layer| layer.apply(&vector))?;
             vectors[index] = options.finish(vector)?;

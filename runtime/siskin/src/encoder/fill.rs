@@ -51,7 +51,7 @@ impl Encoder {
             return Err(Error::argument("text", format!("has no mask token; insert {spelling}")));
         }
         let mut rows = Vec::new();
-        self.read(&[ids.into()], OutputRows::At(&places), &mut |_, outputs| {
+        self.encode(&[ids.into()], OutputRows::At(&places), &mut |_, outputs| {
             rows = outputs.rows().map(softmax).collect();
             Ok(())
         })?;
@@ -79,11 +79,13 @@ impl Encoder {
         let mut pairs = self.pairs(question, text, overflow)?;
         if self.facts.marks {
             // Longformer models were trained with global attention on the question, special tokens before it included.
-            pairs.iter_mut().for_each(|pair| pair.tokens.global = (0..pair.places[0].end).collect());
+            pairs
+                .iter_mut()
+                .for_each(|pair| pair.tokens.global_positions = (0..pair.places[0].end).collect());
         }
         let inputs: Vec<Tokens> = pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
         let mut found = vec![None; pairs.len()];
-        self.read(&inputs, OutputRows::All, &mut |index, outputs| {
+        self.encode(&inputs, OutputRows::All, &mut |index, outputs| {
             found[index] = best_answer(&pairs[index], outputs);
             Ok(())
         })?;

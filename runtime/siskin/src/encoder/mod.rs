@@ -59,15 +59,15 @@ pub struct Tokens {
     /// The token ids, special tokens included.
     pub ids: Vec<u32>,
     /// The segment (token type) of each token; empty: all in the first.
-    pub segments: Vec<u32>,
+    pub token_type_ids: Vec<u32>,
     /// For models with audio or other features as input instead of tokens: the features, frame by frame.
     pub features: Vec<f32>,
     /// For models with local attention (Longformer): the positions with global attention, such as those of a question;
     /// empty: none, or the first one if the model's head is a classifier.
-    pub global: Vec<usize>,
+    pub global_positions: Vec<usize>,
     /// For models with a convolution over positions: the token that follows the last one, as if the text were padded.
     /// Ignored by other models. `None`: zeros, however texts are batched.
-    pub after: Option<u32>,
+    pub padding_token: Option<u32>,
 }
 
 impl From<Vec<u32>> for Tokens {
@@ -151,7 +151,7 @@ impl ModelProperties {
     fn of(model: &Model, config: &ConfigReader, with_head: bool) -> Option<Self> {
         let graph = model.graphs().encoder.as_ref()?;
         let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
-        let own = model.config().text;
+        let encoder_context = model.config().encoder_context;
         let columns = graph.values[if with_head { graph.output } else { graph.hidden }].columns;
         Some(Self {
             head: if with_head { graph.head } else { OutputHead::Hidden },
@@ -161,7 +161,9 @@ impl ModelProperties {
             exits: with_head
                 && !graph.exits.is_empty()
                 && ClassOutputs::of(model, columns) == ClassOutputs::Exclusive,
-            max_tokens: made_for.filter(|&max| max > 2).map_or(own, |max| max.min(own)),
+            max_tokens: made_for
+                .filter(|&max| max > 2)
+                .map_or(encoder_context, |max| max.min(encoder_context)),
         })
     }
 }
@@ -233,12 +235,12 @@ impl Encoder {
         &self.model
     }
 
-    /// Returns what the rows of [`Encoder::read`] are.
+    /// Returns what the rows of [`Encoder::encode`] are.
     pub fn head(&self) -> OutputHead {
         self.facts.head
     }
 
-    /// Returns the number of columns of the rows of [`Encoder::read`].
+    /// Returns the number of columns of the rows of [`Encoder::encode`].
     pub fn columns(&self) -> usize {
         self.facts.columns
     }
@@ -285,7 +287,7 @@ impl Encoder {
 
     /// Runs `texts` through the model in batches, and calls `each` with the index of each text and its output rows, in
     /// the order in which texts finish.
-    pub fn read(
+    pub fn encode(
         &mut self,
         texts: &[Tokens],
         output_rows: OutputRows<'_>,
@@ -300,7 +302,7 @@ impl Encoder {
 
     /// Returns the number of rows of each text; an error if a text is invalid or too long.
     fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
-        let max = self.model.config().text;
+        let max = self.model.config().encoder_context;
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         for (index, &rows) in lengths.iter().enumerate() {
             if rows > max {
@@ -355,15 +357,16 @@ impl Encoder {
     ) -> Result<()> {
         let outputs = |index: &usize| output_rows.count(lengths[*index]);
         let rows: usize = batch.iter().map(|&index| lengths[index]).sum();
-        let padded = batch.iter().filter(|&&index| texts[index].after.is_some()).count();
+        let padded = batch.iter().filter(|&&index| texts[index].padding_token.is_some()).count();
         self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
         self.make_sequences(batch.len());
         let Some(context) = &mut self.context else { return Ok(()) };
         let marks_first = self.facts.marks && self.facts.head == OutputHead::Class;
         let text = |(&index, &sequence): (&usize, &usize)| {
             let text = early_exit::text(&texts[index], sequence, output_rows);
-            let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
-            SequenceInput { global, ..text }
+            let global_positions =
+                if marks_first && text.global_positions.is_empty() { &[0] } else { text.global_positions };
+            SequenceInput { global_positions, ..text }
         };
         let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
         context.encode(&pieces)?;

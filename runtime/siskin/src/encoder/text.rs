@@ -30,7 +30,7 @@ pub struct TextWindow {
     pub spans: Vec<(usize, usize)>,
     /// The tokens whose outputs are taken from this window. Each token of the text belongs to exactly one window, the
     /// one with the most context on its shorter side. Special tokens belong to none.
-    pub own: Range<usize>,
+    pub own_tokens: Range<usize>,
 }
 
 /// Two texts as one input.
@@ -50,10 +50,10 @@ impl Encoder {
     pub fn parts(&self, text: &str, overflow: OverflowMode) -> Result<Vec<TextWindow>> {
         let tokenizer = self.model().tokenizer()?;
         let (whole, inner) = tokenizer.encode_apart(text, SPECIAL)?;
-        let part = |tokens: &[TokenSpan], own: Range<usize>| TextWindow {
+        let part = |tokens: &[TokenSpan], own_tokens: Range<usize>| TextWindow {
             tokens: ids(tokens),
             spans: tokens.iter().map(|token| tokenizer.span(text, token)).collect(),
-            own,
+            own_tokens,
         };
         let max_tokens = self.max_tokens();
         if whole.len() <= max_tokens {
@@ -69,7 +69,7 @@ impl Encoder {
         let around = prefix.len() + suffix.len();
         let parts = overflow.parts(inner.len(), max_tokens.saturating_sub(around), around)?;
         let whole_part = |index: usize| {
-            let Range { start, end } = own(&parts, index);
+            let Range { start, end } = own_range(&parts, index);
             let (range, shift) = (parts[index].clone(), parts[index].start);
             let tokens = [prefix, &whole[inner.clone()][range], suffix].concat();
             part(&tokens, prefix.len() + start - shift..prefix.len() + end - shift)
@@ -115,12 +115,12 @@ impl Encoder {
             let part = inner.start + part.start..inner.start + part.end;
             let places = [before.clone(), inner.start..inner.start + part.len()];
             let tokens = [&tokens[..inner.start], &tokens[part.clone()], &tokens[inner.end..]].concat();
-            let segments = match segments.is_empty() {
+            let token_type_ids = match segments.is_empty() {
                 true => Vec::new(),
                 false => [&segments[..inner.start], &segments[part], &segments[inner.end..]].concat(),
             };
             let spans = tokens[places[1].clone()].iter().map(|token| tokenizer.span(second, token)).collect();
-            Pair { tokens: Tokens { segments, ..ids(&tokens) }, spans, places }
+            Pair { tokens: Tokens { token_type_ids, ..ids(&tokens) }, spans, places }
         };
         Ok(parts.into_iter().map(pair).collect())
     }
@@ -160,7 +160,7 @@ pub(super) fn numbered<T: AsRef<str>>(texts: &[T]) -> Vec<(usize, &str)> {
 
 /// Returns the tokens that belong to window `index`: an overlap is divided in the middle, so that each token has as
 /// much context as possible on either side.
-fn own(parts: &[Range<usize>], index: usize) -> Range<usize> {
+fn own_range(parts: &[Range<usize>], index: usize) -> Range<usize> {
     let middle = |left: usize| usize::midpoint(parts[left + 1].start, parts[left].end);
     let start = if index == 0 { parts[0].start } else { middle(index - 1) };
     let end = if index + 1 == parts.len() { parts[index].end } else { middle(index) };
@@ -180,8 +180,8 @@ mod tests {
         for (count, room, overlap) in [(100, 22, 8), (100, 22, 21), (23, 22, 0), (45, 22, 9), (22, 22, 5)] {
             let parts = OverflowMode::Window { overlap }.parts(count, room, 2).unwrap();
             let owner: Vec<usize> =
-                (0..parts.len()).flat_map(|part| own(&parts, part).map(move |_| part)).collect();
-            let all: Vec<usize> = (0..parts.len()).flat_map(|part| own(&parts, part)).collect();
+                (0..parts.len()).flat_map(|part| own_range(&parts, part).map(move |_| part)).collect();
+            let all: Vec<usize> = (0..parts.len()).flat_map(|part| own_range(&parts, part)).collect();
             assert_eq!(all, (0..count).collect::<Vec<_>>(), "{room} less {overlap}");
             for (token, owner) in owner.into_iter().enumerate() {
                 // At the ends of the text no context is cut off.

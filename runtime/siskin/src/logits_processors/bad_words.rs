@@ -10,7 +10,7 @@ struct BadWords {
 
 /// Builds the processor if `rules` enable it. End tokens are never forbidden.
 pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
-    let is_end = |word: &[u32]| matches!(word, [id] if rules.ends.contains(id));
+    let is_end = |word: &[u32]| matches!(word, [id] if rules.eos_token_ids.contains(id));
     let words: Vec<_> = rules.bad_words.iter().filter(|word| !is_end(word)).cloned().collect();
     (!words.is_empty()).then(|| Arc::new(BadWords { words }) as Arc<dyn LogitsProcessor>)
 }

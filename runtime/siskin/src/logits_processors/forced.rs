@@ -11,9 +11,12 @@ struct ForcedTokens {
 
 /// Builds the processor if `rules` enable it.
 pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
-    let LogitsProcessorOptions { forced_first: first, ref forced_last, .. } = *rules;
-    let is_on = first.is_some() || !forced_last.is_empty();
-    is_on.then(|| Arc::new(ForcedTokens { first, last: forced_last.clone() }) as Arc<dyn LogitsProcessor>)
+    let LogitsProcessorOptions { forced_bos_token_id, ref forced_eos_token_ids, .. } = *rules;
+    let is_on = forced_bos_token_id.is_some() || !forced_eos_token_ids.is_empty();
+    is_on.then(|| {
+        Arc::new(ForcedTokens { first: forced_bos_token_id, last: forced_eos_token_ids.clone() })
+            as Arc<dyn LogitsProcessor>
+    })
 }
 
 /// Allows only `ids`, all with the same score. If none of them is in the vocabulary, nothing changes.

@@ -30,18 +30,18 @@ impl LogitsProcessorOptions {
         let words = words.and_then(Value::as_array).map(|list| list.iter().filter_map(word).collect());
         let bad_words: Vec<Vec<u32>> = words.unwrap_or_default();
         Ok(Self {
-            ends: if own_ends.is_empty() { ends.to_vec() } else { own_ends },
+            eos_token_ids: if own_ends.is_empty() { ends.to_vec() } else { own_ends },
             repetition_penalty: penalty as f32,
-            no_repeat: count("no_repeat_ngram_size")?,
-            no_repeat_source: count("encoder_no_repeat_ngram_size")?,
+            no_repeat_ngram_size: count("no_repeat_ngram_size")?,
+            encoder_no_repeat_ngram_size: count("encoder_no_repeat_ngram_size")?,
             bad_words: bad_words
                 .into_iter()
                 .filter(|word| !word.is_empty() && word.iter().all(is_there))
                 .collect(),
             min_length: count("min_length")?,
             min_tokens: count("min_new_tokens")?,
-            forced_first: ids("forced_bos_token_id").first().copied(),
-            forced_last: ids("forced_eos_token_id"),
+            forced_bos_token_id: ids("forced_bos_token_id").first().copied(),
+            forced_eos_token_ids: ids("forced_eos_token_id"),
             suppress: ids("suppress_tokens"),
             suppress_first: ids("begin_suppress_tokens"),
         })

@@ -13,9 +13,10 @@ struct MinLength {
 /// Builds the processor if `rules` enable it.
 pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
     let LogitsProcessorOptions { min_length: length, min_tokens: tokens, .. } = *rules;
-    let is_on = (length > 0 || tokens > 0) && !rules.ends.is_empty();
-    is_on
-        .then(|| Arc::new(MinLength { ends: rules.ends.clone(), length, tokens }) as Arc<dyn LogitsProcessor>)
+    let is_on = (length > 0 || tokens > 0) && !rules.eos_token_ids.is_empty();
+    is_on.then(|| {
+        Arc::new(MinLength { ends: rules.eos_token_ids.clone(), length, tokens }) as Arc<dyn LogitsProcessor>
+    })
 }
 
 impl LogitsProcessor for MinLength {

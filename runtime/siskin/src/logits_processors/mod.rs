@@ -23,24 +23,24 @@ use crate::{Error, Result};
 /// Which tokens are forced, forbidden or made less likely. All processors are off by default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogitsProcessorOptions {
-    /// The end tokens, to which rules about the length apply.
-    pub ends: Vec<u32>,
+    /// The end tokens, to which the processors about the length apply.
+    pub eos_token_ids: Vec<u32>,
     /// The divisor of scores of tokens in the text, prompt included, and their factor if they are negative; 1 is off.
     pub repetition_penalty: f32,
     /// The size of n-grams that may not repeat in the text, prompt included; 0 is off.
-    pub no_repeat: usize,
+    pub no_repeat_ngram_size: usize,
     /// The size of n-grams of the encoder input that may not occur in the text; 0 is off.
-    pub no_repeat_source: usize,
+    pub encoder_no_repeat_ngram_size: usize,
     /// Token sequences that may not occur (bad words).
     pub bad_words: Vec<Vec<u32>>,
     /// The minimum length of the text in tokens, prompt included.
     pub min_length: usize,
     /// The minimum number of tokens after the prompt.
     pub min_tokens: usize,
-    /// The forced first token after a prompt of one token (`forced_bos_token_id`).
-    pub forced_first: Option<u32>,
-    /// The tokens of which one is forced as the last when only one more fits (`forced_eos_token_id`).
-    pub forced_last: Vec<u32>,
+    /// The forced first token after a prompt of one token.
+    pub forced_bos_token_id: Option<u32>,
+    /// The tokens of which one is forced as the last when only one more fits.
+    pub forced_eos_token_ids: Vec<u32>,
     /// Tokens that are never generated.
     pub suppress: Vec<u32>,
     /// Tokens that are not generated first after the prompt and the tokens forced after it.
@@ -50,15 +50,15 @@ pub struct LogitsProcessorOptions {
 impl Default for LogitsProcessorOptions {
     fn default() -> Self {
         Self {
-            ends: Vec::new(),
+            eos_token_ids: Vec::new(),
             repetition_penalty: 1.0,
-            no_repeat: 0,
-            no_repeat_source: 0,
+            no_repeat_ngram_size: 0,
+            encoder_no_repeat_ngram_size: 0,
             bad_words: Vec::new(),
             min_length: 0,
             min_tokens: 0,
-            forced_first: None,
-            forced_last: Vec::new(),
+            forced_bos_token_id: None,
+            forced_eos_token_ids: Vec::new(),
             suppress: Vec::new(),
             suppress_first: Vec::new(),
         }
@@ -88,13 +88,13 @@ impl LogitsProcessorOptions {
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the rule's name.
     pub(crate) fn validate_for(&self, vocabulary: usize) -> Result<()> {
-        let first: Vec<u32> = self.forced_first.into_iter().collect();
+        let first: Vec<u32> = self.forced_bos_token_id.into_iter().collect();
         let words: Vec<u32> = self.bad_words.concat();
         let named = [
             ("suppress", &self.suppress),
             ("suppress_first", &self.suppress_first),
-            ("forced_first", &first),
-            ("forced_last", &self.forced_last),
+            ("forced_bos_token_id", &first),
+            ("forced_eos_token_ids", &self.forced_eos_token_ids),
             ("bad_words", &words),
         ];
         for (name, ids) in named {

@@ -12,13 +12,13 @@ struct NoRepeatNgram {
 
 /// Builds the processor for the text if `rules` enable it.
 pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
-    let size = rules.no_repeat;
+    let size = rules.no_repeat_ngram_size;
     (size > 0).then(|| Arc::new(NoRepeatNgram { size, of_source: false }) as Arc<dyn LogitsProcessor>)
 }
 
 /// Builds the processor for the encoder input if `rules` enable it.
 pub(super) fn build_source(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
-    let size = rules.no_repeat_source;
+    let size = rules.encoder_no_repeat_ngram_size;
     (size > 0).then(|| Arc::new(NoRepeatNgram { size, of_source: true }) as Arc<dyn LogitsProcessor>)
 }
 

@@ -18,7 +18,7 @@ pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProc
     let rule = || SuppressTokens {
         always: suppress.clone(),
         first: suppress_first.clone(),
-        forces_first: rules.forced_first.is_some(),
+        forces_first: rules.forced_bos_token_id.is_some(),
     };
     is_on.then(|| Arc::new(rule()) as Arc<dyn LogitsProcessor>)
 }

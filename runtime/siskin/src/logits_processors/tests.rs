@@ -24,19 +24,21 @@ fn repeated_tokens_are_punished_once() {
 
 #[test]
 fn groups_come_once() {
-    let rules = LogitsProcessorOptions { no_repeat: 2, ..LogitsProcessorOptions::default() };
+    let rules = LogitsProcessorOptions { no_repeat_ngram_size: 2, ..LogitsProcessorOptions::default() };
     assert_eq!(after(&rules, &[1, 0, 1, 2, 1], 1, 9), [NO, 2.0, NO, -2.0, 0.5, 3.0]);
     assert_eq!(after(&rules, &[1], 1, 9), ALL);
-    let rules = LogitsProcessorOptions { no_repeat: 1, ..LogitsProcessorOptions::default() };
+    let rules = LogitsProcessorOptions { no_repeat_ngram_size: 1, ..LogitsProcessorOptions::default() };
     assert_eq!(after(&rules, &[2], 1, 9), [1.0, 2.0, NO, -2.0, 0.5, 3.0]);
-    let rules = LogitsProcessorOptions { no_repeat_source: 2, ..LogitsProcessorOptions::default() };
+    let rules =
+        LogitsProcessorOptions { encoder_no_repeat_ngram_size: 2, ..LogitsProcessorOptions::default() };
     assert_eq!(after(&rules, &[0, 1], 1, 9), [1.0, 2.0, -1.0, -2.0, 0.5, NO]);
 }
 
 #[test]
 fn words_are_forbidden_but_not_the_end() {
     let bad_words = vec![vec![5], vec![0], vec![3, 1], vec![3, 2, 4]];
-    let rules = LogitsProcessorOptions { bad_words, ends: vec![0], ..LogitsProcessorOptions::default() };
+    let rules =
+        LogitsProcessorOptions { bad_words, eos_token_ids: vec![0], ..LogitsProcessorOptions::default() };
     assert_eq!(after(&rules, &[3], 0, 9), [1.0, NO, -1.0, -2.0, 0.5, NO]);
     assert_eq!(after(&rules, &[3, 2], 0, 9), [1.0, 2.0, -1.0, -2.0, NO, NO]);
     assert!(
@@ -50,11 +52,15 @@ fn words_are_forbidden_but_not_the_end() {
 
 #[test]
 fn lengths_count_with_and_without_the_prompt() {
-    let rules =
-        LogitsProcessorOptions { ends: vec![0, 2], min_length: 3, ..LogitsProcessorOptions::default() };
+    let rules = LogitsProcessorOptions {
+        eos_token_ids: vec![0, 2],
+        min_length: 3,
+        ..LogitsProcessorOptions::default()
+    };
     assert_eq!(after(&rules, &[5, 5], 2, 9), [NO, 2.0, NO, -2.0, 0.5, 3.0]);
     assert_eq!(after(&rules, &[5, 5, 5], 2, 9), ALL);
-    let rules = LogitsProcessorOptions { ends: vec![0], min_tokens: 2, ..LogitsProcessorOptions::default() };
+    let rules =
+        LogitsProcessorOptions { eos_token_ids: vec![0], min_tokens: 2, ..LogitsProcessorOptions::default() };
     assert_eq!(after(&rules, &[5, 5, 5], 2, 9)[0], NO);
     assert_eq!(after(&rules, &[5, 5, 5, 5], 2, 9), ALL);
 }
@@ -62,8 +68,8 @@ fn lengths_count_with_and_without_the_prompt() {
 #[test]
 fn tokens_are_forced_at_either_end() {
     let rules = LogitsProcessorOptions {
-        forced_first: Some(4),
-        forced_last: vec![0, 1],
+        forced_bos_token_id: Some(4),
+        forced_eos_token_ids: vec![0, 1],
         ..LogitsProcessorOptions::default()
     };
     assert_eq!(after(&rules, &[5], 1, 9), [NO, NO, NO, NO, 0.0, NO]);
@@ -80,7 +86,7 @@ fn what_is_suppressed_first_comes_behind_what_is_forced() {
     };
     assert_eq!(after(&rules, &[5], 1, 9), [1.0, NO, -1.0, NO, 0.5, 3.0]);
     assert_eq!(after(&rules, &[5, 5], 1, 9), [1.0, 2.0, -1.0, NO, 0.5, 3.0]);
-    rules.forced_first = Some(0);
+    rules.forced_bos_token_id = Some(0);
     assert_eq!(after(&rules, &[5, 0], 1, 9), [1.0, NO, -1.0, NO, 0.5, 3.0]);
 }
 
@@ -93,10 +99,10 @@ fn a_configuration_of_generation_is_all_that_holds() {
     };
     let old = read(r#"{"no_repeat_ngram_size": 3, "forced_bos_token_id": 0, "forced_eos_token_id": 2}"#);
     let want = LogitsProcessorOptions {
-        ends: vec![7],
-        no_repeat: 3,
-        forced_first: Some(0),
-        forced_last: vec![2],
+        eos_token_ids: vec![7],
+        no_repeat_ngram_size: 3,
+        forced_bos_token_id: Some(0),
+        forced_eos_token_ids: vec![2],
         ..LogitsProcessorOptions::default()
     };
     assert_eq!(old, want);
@@ -106,7 +112,7 @@ fn a_configuration_of_generation_is_all_that_holds() {
     );
     let bad_words = vec![vec![5], vec![6, 7]];
     let want = LogitsProcessorOptions {
-        ends: vec![2],
+        eos_token_ids: vec![2],
         suppress: vec![4],
         bad_words,
         min_length: 9,

@@ -11,7 +11,7 @@ use crate::encoder::{EncoderOptions, Tokens};
 use crate::file::{File, Metadata};
 use crate::{
     CacheType, CpuFeatures, DeviceKind, ErrorKind, Model, ModelOptions, OutputRows, Result, SessionOptions,
-    Window,
+    StreamingWindow,
 };
 use siskin_format::file::FileWriter;
 
@@ -78,7 +78,7 @@ fn sessions_write_on_and_forks_go_their_own_way() {
     assert_eq!(model.notes(), ["counts"]);
     let mut session = model.session(SessionOptions { batch: 2, ..SessionOptions::default() }).unwrap();
     assert_eq!(session.prefill(&[1]).unwrap_err().kind(), ErrorKind::State);
-    session.read(&Tokens::from(vec![3, 3, 1])).unwrap();
+    session.encode(&Tokens::from(vec![3, 3, 1])).unwrap();
     session.prefill(&[1, 2, 1]).unwrap();
     assert_eq!(session.logits(), [0.0, 12.0, 1.0, 20.0]);
     let mut fork = session.fork().unwrap();
@@ -117,7 +117,7 @@ fn what_an_engine_cannot_heed_is_refused_or_told() {
     let cache = Some(CacheType::Int8);
     let session = model().session(SessionOptions { cache, ..SessionOptions::default() }).err().unwrap();
     let encoder = model().encoder(EncoderOptions { cache, ..EncoderOptions::default() }).err().unwrap();
-    let window = Some(Window { recent: 2, first: 0 });
+    let window = Some(StreamingWindow { window: 2, sinks: 0 });
     let seen = model().session(SessionOptions { window, ..SessionOptions::default() }).err().unwrap();
     assert_eq!([session.place(), encoder.place(), seen.place()], ["cache", "cache", "window"]);
 }
@@ -127,10 +127,10 @@ fn encoders_read_in_any_order() {
     let mut encoder = model().encoder(EncoderOptions::default()).unwrap();
     assert_eq!((encoder.head(), encoder.columns()), (OutputHead::Hidden, 2));
     let texts =
-        [Tokens::from(vec![1]), Tokens { ids: vec![2, 3], segments: vec![0, 1], ..Tokens::default() }];
+        [Tokens::from(vec![1]), Tokens { ids: vec![2, 3], token_type_ids: vec![0, 1], ..Tokens::default() }];
     let mut rows = vec![Vec::new(); 2];
     encoder
-        .read(&texts, OutputRows::All, &mut |index, outputs| {
+        .encode(&texts, OutputRows::All, &mut |index, outputs| {
             rows[index] = outputs.rows().flatten().copied().collect();
             Ok(())
         })

@@ -7,7 +7,7 @@ use crate::encoder::{EmbedOptions, OverflowMode, Pooling, Prompt};
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::sample::SamplerOptions;
 use crate::session::{GenerateOptions, SessionOptions};
-use siskin_graph::Window;
+use siskin_graph::StreamingWindow;
 
 /// Bytes of fields in a fixed order. Lists are preceded by their lengths.
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl Fields {
 pub(super) fn of_generation(session: &SessionOptions, generate: GenerateOptions) -> Vec<u8> {
     let SessionOptions {
         batch: _,
-        text: _,
+        encoder_context: _,
         template: _,
         context,
         window,
@@ -75,7 +75,7 @@ pub(super) fn of_generation(session: &SessionOptions, generate: GenerateOptions)
     let GenerateOptions { max_tokens, raw, parse_special: special } = generate;
     let mut fields = Fields::default();
     fields.sizes(&[*context, *forks]).option(*budget).cache_type(*cache);
-    let window = window.map(|Window { recent, first }| [recent, first]);
+    let window = window.map(|StreamingWindow { window, sinks }| [window, sinks]);
     fields.sizes(&[usize::from(window.is_some())]).sizes(&window.unwrap_or_default());
     fields.texts(stop).texts(dry_breakers);
     fields.sizes(&[max_tokens, usize::from(raw), usize::from(special)]);
@@ -108,7 +108,7 @@ fn add_sampler(fields: &mut Fields, sampler: &SamplerOptions) {
         mirostat_tau,
         mirostat_eta,
         logit_bias,
-        rules,
+        logits_processors,
         log_probabilities,
         top_log_probabilities,
     } = sampler;
@@ -124,26 +124,33 @@ fn add_sampler(fields: &mut Fields, sampler: &SamplerOptions) {
     for (token, bias) in logit_bias {
         fields.number(u64::from(*token)).floats(&[*bias]);
     }
-    add_rules(fields, rules);
+    add_logits_processors(fields, logits_processors);
 }
 
-fn add_rules(fields: &mut Fields, rules: &LogitsProcessorOptions) {
+fn add_logits_processors(fields: &mut Fields, options: &LogitsProcessorOptions) {
     let LogitsProcessorOptions {
-        ends,
+        eos_token_ids,
         repetition_penalty,
-        no_repeat,
-        no_repeat_source,
+        no_repeat_ngram_size,
+        encoder_no_repeat_ngram_size,
         bad_words,
         min_length,
         min_tokens,
-        forced_first,
-        forced_last,
+        forced_bos_token_id,
+        forced_eos_token_ids,
         suppress,
         suppress_first,
-    } = rules;
-    fields.ids(ends).floats(&[*repetition_penalty]).sizes(&[*no_repeat, *no_repeat_source]);
+    } = options;
+    fields
+        .ids(eos_token_ids)
+        .floats(&[*repetition_penalty])
+        .sizes(&[*no_repeat_ngram_size, *encoder_no_repeat_ngram_size]);
     fields.id_lists(bad_words).sizes(&[*min_length, *min_tokens]);
-    fields.option(forced_first.map(|id| id as usize)).ids(forced_last).ids(suppress).ids(suppress_first);
+    fields
+        .option(forced_bos_token_id.map(|id| id as usize))
+        .ids(forced_eos_token_ids)
+        .ids(suppress)
+        .ids(suppress_first);
 }
 
 /// Returns the options that an embedding depends on.

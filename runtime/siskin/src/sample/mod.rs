@@ -127,7 +127,7 @@ impl Sampler {
             let message = format!("token {id} does not exist; the vocabulary has {vocabulary_size} tokens");
             return Err(Error::argument("logit_bias", message));
         }
-        options.rules.validate_for(vocabulary_size)?;
+        options.logits_processors.validate_for(vocabulary_size)?;
         let edits: Vec<_> = EDITS.iter().filter_map(|build| build(options, vocabulary_size)).collect();
         let greedy = options.temperature == 0.0;
         let filters = if greedy { &[] } else { FILTERS };

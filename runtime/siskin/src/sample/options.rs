@@ -66,7 +66,7 @@ pub struct SamplerOptions {
     /// Values added to the logits of single tokens; negative infinity forbids the token.
     pub logit_bias: Vec<(u32, f32)>,
     /// Logits processors: tokens that are forced, forbidden or penalized depending on the text.
-    pub rules: LogitsProcessorOptions,
+    pub logits_processors: LogitsProcessorOptions,
     /// Computes the log-probability of the sampled token.
     pub log_probabilities: bool,
     /// Also reports this many of the most likely tokens at every step, which turns `log_probabilities` on.
@@ -99,7 +99,7 @@ impl Default for SamplerOptions {
             mirostat_tau: 5.0,
             mirostat_eta: 0.1,
             logit_bias: Vec::new(),
-            rules: LogitsProcessorOptions::default(),
+            logits_processors: LogitsProcessorOptions::default(),
             log_probabilities: false,
             top_log_probabilities: 0,
         }
@@ -146,7 +146,7 @@ impl SamplerOptions {
                 return Err(Error::argument(name, message));
             }
         }
-        self.rules.validate()?;
+        self.logits_processors.validate()?;
         self.validate_lists()
     }
 

@@ -16,7 +16,8 @@ struct Step {
 
 /// Builds the edit if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Edit>> {
-    let rules = LogitsProcessorList::new(&options.rules).ok().filter(|rules| !rules.is_empty())?;
+    let rules =
+        LogitsProcessorList::new(&options.logits_processors).ok().filter(|rules| !rules.is_empty())?;
     Some(Box::new(Step { rules, source: Vec::new(), text: Vec::with_capacity(ROOM), prompt: None }))
 }
 

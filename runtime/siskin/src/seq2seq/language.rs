@@ -101,13 +101,13 @@ fn by_tokens(
     let start = tokens(config, "decoder_start_token_id");
     if start.first().is_none_or(|start| *start == end) {
         writing.around = Some((vec![from], vec![end]));
-        writing.search.rules.forced_first = Some(to);
+        writing.search.logits_processors.forced_bos_token_id = Some(to);
     } else {
         // The first mBART: the language token follows the source, and the decoder starts with that of the target
         // language.
         writing.around = Some((Vec::new(), vec![end, from]));
         writing.start = vec![to];
-        writing.search.rules.forced_first = None;
+        writing.search.logits_processors.forced_bos_token_id = None;
     }
     Ok(writing)
 }

@@ -152,7 +152,10 @@ impl Seq2Seq {
             parts[owner].push(found.collect::<Result<Vec<_>>>()?);
         }
         let searched = writing.search.beams > 1;
-        Ok(parts.into_iter().map(|parts| join::join(parts, searched, writing.search.best)).collect())
+        Ok(parts
+            .into_iter()
+            .map(|parts| join::join(parts, searched, writing.search.num_return_sequences))
+            .collect())
     }
 
     /// Returns the model inputs for a source.
@@ -175,7 +178,8 @@ impl Seq2Seq {
         FinishedHypothesis { tokens, score }: FinishedHypothesis,
         writing: &Seq2SeqGenerateOptions,
     ) -> Result<GeneratedText> {
-        let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
+        let ended =
+            tokens.last().is_some_and(|last| writing.search.logits_processors.eos_token_ids.contains(last));
         let finish_reason = if ended { FinishReason::Eos } else { FinishReason::Length };
         let tokens = [writing.decoder_prefix.as_slice(), &tokens].concat();
         let bytes = self.model.tokenizer()?.decode(&tokens, DecodeOptions { skip_special: true })?;

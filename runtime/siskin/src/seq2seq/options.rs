@@ -124,27 +124,27 @@ impl Seq2SeqGenerateOptions {
         let diversity = number("diversity_penalty")?.filter(|_| groups > 1);
         let search = SearchOptions {
             beams,
-            groups,
+            num_beam_groups: groups,
             diversity: diversity.unwrap_or(0.0) as f32,
             length_penalty: number("length_penalty")?.unwrap_or(1.0) as f32,
-            early,
-            best: 1,
+            early_stopping: early,
+            num_return_sequences: 1,
             max_tokens: count("max_new_tokens")?
                 .or(longest)
                 .filter(|&length| length > 0)
                 .unwrap_or(usize::MAX),
-            rules: LogitsProcessorOptions::read(config, model.end_ids(), model.choices())?,
+            logits_processors: LogitsProcessorOptions::read(config, model.end_ids(), model.choices())?,
         };
         Ok(Self { search, ..usual })
     }
 
     /// Returns how many hypotheses of a source are decoded at the same time.
     pub(super) fn width(&self) -> usize {
-        if self.search.beams > 1 { self.search.beams } else { self.search.best.max(1) }
+        if self.search.beams > 1 { self.search.beams } else { self.search.num_return_sequences.max(1) }
     }
 
     pub(super) fn validate(&self) -> Result<()> {
-        let SearchOptions { beams, groups, best, .. } = &self.search;
+        let SearchOptions { beams, num_beam_groups, num_return_sequences, .. } = &self.search;
         if *beams != 1 {
             if self.sampler != SamplerOptions::greedy() {
                 let message = "cannot be combined with beam search; use one beam, or the default sampler";
@@ -152,24 +152,27 @@ impl Seq2SeqGenerateOptions {
             }
             return self.search.validate();
         }
-        if *groups != 1 {
+        if *num_beam_groups != 1 {
             return Err(Error::argument(
-                "groups",
-                format!("{groups} groups of one beam; request more beams"),
+                "num_beam_groups",
+                format!("{num_beam_groups} groups of one beam; request more beams"),
             ));
         }
-        if self.sampler.rules != LogitsProcessorOptions::default() {
+        if self.sampler.logits_processors != LogitsProcessorOptions::default() {
             let message = "set them in the search options instead";
-            return Err(Error::argument("sampler.rules", message));
+            return Err(Error::argument("sampler.logits_processors", message));
         }
-        if *best > MAX_BEAMS {
-            return Err(Error::argument("best", format!("{best}; give 1 to {MAX_BEAMS}")));
+        if *num_return_sequences > MAX_BEAMS {
+            return Err(Error::argument(
+                "num_return_sequences",
+                format!("{num_return_sequences}; give 1 to {MAX_BEAMS}"),
+            ));
         }
-        if *best > 1 && self.sampler.temperature == 0.0 {
+        if *num_return_sequences > 1 && self.sampler.temperature == 0.0 {
             let message = "all texts would be the same; use beams or a temperature";
-            return Err(Error::argument("best", message));
+            return Err(Error::argument("num_return_sequences", message));
         }
-        SearchOptions { beams: self.width(), groups: 1, ..self.search.clone() }.validate()
+        SearchOptions { beams: self.width(), num_beam_groups: 1, ..self.search.clone() }.validate()
     }
 }
 

@@ -75,14 +75,18 @@ impl Task {
 impl Seq2Seq {
     /// Returns the maximum number of tokens of a source.
     pub(super) fn max_source(&self) -> usize {
-        let own = self.model.config().text;
-        if self.options.source == 0 { own } else { self.options.source.min(own) }
+        let model_limit = self.model.config().encoder_context;
+        if self.options.source == 0 { model_limit } else { self.options.source.min(model_limit) }
     }
 
     /// Returns the maximum number of tokens of the decoder.
     fn max_context(&self) -> usize {
-        let own = self.model.config().context.max(1);
-        if self.options.context == 0 { own.min(USUAL_CONTEXT) } else { self.options.context.min(own) }
+        let model_limit = self.model.config().context.max(1);
+        if self.options.context == 0 {
+            model_limit.min(USUAL_CONTEXT)
+        } else {
+            self.options.context.min(model_limit)
+        }
     }
 
     /// Returns the maximum number of tokens of a prompt that is continued.
@@ -124,9 +128,11 @@ impl Seq2Seq {
         if search.beams > 1 {
             return BeamSettings::new(search, choices, self.model.kernel_table()).map(DecodingMethod::Search);
         }
-        let sampler = SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
+        let sampler =
+            SamplerOptions { logits_processors: search.logits_processors.clone(), ..writing.sampler.clone() };
         let sampler = with_breakers(&sampler, &writing.dry_breakers, self.model.tokenizer()?)?;
-        SamplingSettings::new(&sampler, search.best, choices, search.length_penalty).map(DecodingMethod::Draw)
+        SamplingSettings::new(&sampler, search.num_return_sequences, choices, search.length_penalty)
+            .map(DecodingMethod::Draw)
     }
 
     /// Creates a context for these jobs if necessary; returns the number of rows per batch.
@@ -154,13 +160,13 @@ impl Seq2Seq {
         if !fits {
             // The old context is dropped first: both at once would need too much memory.
             self.context = None;
-            let text = if reads { source.max(self.options.batch) } else { 0 };
+            let encoder_context = if reads { source.max(self.options.batch) } else { 0 };
             let cache = CacheOptions {
                 types: self.model.loaded().cache_types(self.options.cache),
-                context,
-                sequences: rows,
-                batch,
-                text,
+                context_length: context,
+                max_sequences: rows,
+                max_batch_tokens: batch,
+                encoder_context,
             };
             let mut context = self.model.writing_context(cache, rows)?;
             context.set_cancel_handle(&self.cancel);
@@ -276,11 +282,11 @@ impl Flow<'_> {
         let text = |(&job, &sequence): (&usize, &usize)| SequenceInput {
             sequence,
             tokens: &self.jobs[job].source,
-            segments: &[],
+            token_type_ids: &[],
             outputs: OutputRows::None,
             features: &[],
-            global: &[],
-            after: None,
+            global_positions: &[],
+            padding_token: None,
         };
         let texts: Vec<SequenceInput<'_>> =
             jobs.iter().zip(sequences).map(text).filter(|text| !text.tokens.is_empty()).collect();

@@ -1,6 +1,6 @@
 //! Text generation, step by step.
 
-use super::turn::{ConversationMessage, Generated};
+use super::conversation::{ConversationMessage, Generated};
 use super::{GenerateOptions, GeneratedToken, Session};
 use crate::text::TextStream;
 use crate::{Error, ErrorKind, Result};

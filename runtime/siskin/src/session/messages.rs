@@ -1,6 +1,6 @@
 //! The messages of a session, and the options that may change during a conversation.
 
-use super::turn::ConversationMessage;
+use super::conversation::ConversationMessage;
 use super::{Session, with_breakers};
 use crate::Result;
 use crate::sample::{Sampler, SamplerOptions};

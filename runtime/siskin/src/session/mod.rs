@@ -1,6 +1,7 @@
 //! A session: one conversation or text with its KV cache; prompt in, tokens and whole characters out.
 
 mod budget;
+mod conversation;
 mod dry_breakers;
 mod generation;
 mod messages;
@@ -13,7 +14,6 @@ mod save;
 mod search;
 mod start_tokens;
 mod text_chunks;
-mod turn;
 
 pub(crate) use dry_breakers::with_breakers;
 pub use generation::{FinishReason, Generation, GenerationStep};
@@ -29,11 +29,11 @@ use crate::encoder::Tokens;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::{Error, ErrorKind, Result};
+use conversation::ConversationMessage;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::Context;
 use siskin_chat_template::RenderOptions;
-use siskin_graph::Window;
-use turn::ConversationMessage;
+use siskin_graph::StreamingWindow;
 
 /// Options of a session.
 #[derive(Clone, Debug)]
@@ -43,10 +43,10 @@ pub struct SessionOptions {
     /// The maximum number of tokens per batch (chunked prefill).
     pub batch: usize,
     /// The maximum number of rows of encoder input, for encoder–decoder models; 0: the model's own, capped at 2048.
-    pub text: usize,
+    pub encoder_context: usize,
     /// Which keys tokens attend to, if fewer than the model's own; layers with a shorter sliding window keep it. The KV
     /// cache then holds no more than this.
-    pub window: Option<Window>,
+    pub window: Option<StreamingWindow>,
     /// The type of the KV cache; `None`: f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
     /// The maximum number of forks besides the session, such as the beams of a beam search, each with a context of its
@@ -70,7 +70,7 @@ impl Default for SessionOptions {
         Self {
             context: 0,
             batch: 256,
-            text: 0,
+            encoder_context: 0,
             window: None,
             cache: None,
             forks: 0,

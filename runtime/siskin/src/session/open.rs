@@ -50,10 +50,10 @@ impl Model {
         output_rows: usize,
         resources: Option<&Resources>,
     ) -> Result<Context> {
-        let made = self.context_options(options, sequences, output_rows)?;
+        let context_options = self.context_options(options, sequences, output_rows)?;
         let kv_budget = resources.and_then(|resources| resources.kv_budget);
         if let Some(budget) = options.budget {
-            budget::check(budget, made.cache.context, &|context| {
+            budget::check(budget, context_options.cache.context_length, &|context| {
                 let options = SessionOptions { context, ..options.clone() };
                 let options = self.context_options(&options, sequences, output_rows)?;
                 let MemoryUse { activations, kv_cache } =
@@ -61,14 +61,14 @@ impl Model {
                 Ok(activations.saturating_add(kv_cache))
             })?;
         }
-        Context::new(Arc::clone(self.loaded()), &made, resources)
+        Context::new(Arc::clone(self.loaded()), &context_options, resources)
     }
 
     /// Returns the memory that a session with these options would use, without reserving it.
     pub fn memory(&self, options: &SessionOptions) -> Result<SessionMemory> {
         let sequences = options.forks.saturating_add(1);
-        let made = self.context_options(options, sequences, sequences)?;
-        let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&made, None)?;
+        let context_options = self.context_options(options, sequences, sequences)?;
+        let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&context_options, None)?;
         let mapped = self.loaded().file.bytes().len();
         Ok(SessionMemory { arena: activations, cache: kv_cache, mapped })
     }
@@ -79,9 +79,9 @@ impl Model {
         sequences: usize,
         output_rows: usize,
     ) -> Result<ContextOptions> {
-        let SessionOptions { context, batch, text, cache, window, .. } = *options;
+        let SessionOptions { context, batch, encoder_context, cache, window, .. } = *options;
         self.loaded().context_options(
-            &DecoderLimits { context, batch, text, cache, window },
+            &DecoderLimits { context, batch, encoder_context, cache, window },
             sequences,
             output_rows,
         )

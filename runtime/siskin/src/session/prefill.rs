@@ -12,7 +12,7 @@ const SCORE_BYTES: usize = 32 << 20;
 
 impl Session {
     /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
-    pub fn read(&mut self, text: &Tokens) -> Result<()> {
+    pub fn encode(&mut self, text: &Tokens) -> Result<()> {
         self.reset();
         self.set_source(text)?;
         self.source = Some(text.clone());
@@ -23,16 +23,16 @@ impl Session {
     fn set_source(&mut self, text: &Tokens) -> Result<()> {
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
-        let Tokens { ids, segments, features, global, after } = text;
+        let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
         let (sequence, outputs) = (self.sequence, OutputRows::None);
         context.encode(&[SequenceInput {
             sequence,
             tokens: ids,
-            segments,
+            token_type_ids,
             features,
             outputs,
-            global,
-            after: *after,
+            global_positions,
+            padding_token: *padding_token,
         }])
     }
 
@@ -50,12 +50,12 @@ impl Session {
     /// Appends tokens as the prefix of an empty session (prefix LM): they attend to each other in both directions, and
     /// later tokens attend to all of them. They are processed in one batch, so that their number is limited to
     /// [`SessionOptions::batch`].
-    pub fn prefill_prefix(&mut self, tokens: &[u32]) -> Result<()> {
-        locked(&self.context).set_prefix(self.sequence, tokens.len())?;
+    pub fn prefill_bidirectional(&mut self, tokens: &[u32]) -> Result<()> {
+        locked(&self.context).set_bidirectional_prefix(self.sequence, tokens.len())?;
         let read = self.prefill(tokens);
         if read.is_err() {
             // Cannot fail: the session stayed empty.
-            let _ = locked(&self.context).set_prefix(self.sequence, 0);
+            let _ = locked(&self.context).set_bidirectional_prefix(self.sequence, 0);
         }
         read
     }
@@ -74,7 +74,7 @@ impl Session {
         let is_rescaled = self.rescale_rope(tokens.len(), batch)?;
         let mut context = ready(&self.context, &self.model, &self.cancel);
         let before = context.length(self.sequence)?;
-        context.reserve_positions(self.sequence, before + tokens.len())?;
+        context.set_expected_length(self.sequence, before + tokens.len())?;
         for (index, chunk) in tokens.chunks(batch).enumerate() {
             if index > 0 && self.model.governor().is_on() {
                 drop(context);

@@ -1,7 +1,7 @@
 //! Converting messages to prompt tokens.
 
+use super::conversation::{ConversationMessage, Generations};
 use super::start_tokens::start_tokens;
-use super::turn::{ConversationMessage, Generations};
 use super::{GenerateOptions, Generation, Session};
 use crate::model::Model;
 use crate::text::TextStream;
@@ -17,7 +17,7 @@ impl Session {
         let tokenizer = model.tokenizer()?;
         if model.graphs().encoder.is_some() {
             let encode = EncodeOptions { add_special: true, parse_special: options.parse_special };
-            self.read(&tokenizer.encode(prompt, encode)?.into())?;
+            self.encode(&tokenizer.encode(prompt, encode)?.into())?;
             return start_tokens(&model);
         }
         let template = if options.raw { None } else { model.template()? };
@@ -113,7 +113,7 @@ fn conversation(
 
 #[cfg(test)]
 mod tests {
-    use super::super::turn::Generated;
+    use super::super::conversation::Generated;
     use super::*;
     use siskin_format::file::Bytes;
     use siskin_tokenizer::{ModelKind, Normalizer, TokenKind, Vocabulary, VocabularyToken};

@@ -32,7 +32,7 @@ impl Session {
         }
         self.mark_stale();
         let mut context = ready(&self.context, &self.model, &self.cancel);
-        context.reserve_positions(self.sequence, end)?;
+        context.set_expected_length(self.sequence, end)?;
         let outcome = self
             .tokens
             .chunks(batch)

@@ -8,10 +8,10 @@
 
 use std::path::Path;
 
-use super::turn::{ConversationMessage, Generated};
+use super::conversation::{ConversationMessage, Generated};
 use super::{Generation, Session, locked};
 use crate::{Error, ErrorKind, Result};
-use siskin_backend::block_table::Saved;
+use siskin_backend::block_table::SavedSequence;
 use siskin_chat_template::Message;
 use siskin_format::file::AtomicFile;
 
@@ -108,7 +108,7 @@ impl Session {
             return Err(Error::corrupt("saved.tokens", "are not of the model's vocabulary"));
         }
         let mut context = locked(&self.context);
-        let saved = Saved::new((parts.tokens.len(), parts.prefix, parts.expected), parts.cache);
+        let saved = SavedSequence::new((parts.tokens.len(), parts.prefix, parts.expected), parts.cache);
         match context.restore(self.sequence, &saved) {
             Ok(sequence) => self.sequence = sequence,
             Err(error) => {

@@ -52,15 +52,15 @@ pub struct TranscribeOptions {
     /// Text that is treated as preceding the audio: names and terms that are likely to occur (`initial_prompt`).
     pub prompt: Option<String>,
     /// Conditions each window on the text of the previous ones. Errors may then repeat.
-    pub previous: bool,
+    pub condition_on_previous_text: bool,
     /// The number of beams; 1: greedy decoding.
     pub beams: usize,
     /// The length penalty of beam search: the exponent of the length that a score is divided by.
     pub length_penalty: f32,
     /// Temperature fallback: decodes a window again by sampling if the result is repetitive or unlikely. Deterministic.
-    pub again: bool,
+    pub temperature_fallback: bool,
     /// The no-speech probability from which on a window is skipped unless its text is likely; above 1: never.
-    pub silence: f32,
+    pub no_speech_threshold: f32,
 }
 
 impl Default for TranscribeOptions {
@@ -71,11 +71,11 @@ impl Default for TranscribeOptions {
             timestamps: false,
             max_tokens: usize::MAX,
             prompt: None,
-            previous: false,
+            condition_on_previous_text: false,
             beams: 1,
             length_penalty: 1.0,
-            again: true,
-            silence: 0.6,
+            temperature_fallback: true,
+            no_speech_threshold: 0.6,
         }
     }
 }
@@ -94,7 +94,7 @@ pub struct Segment {
     /// The mean log-probability of the window's tokens.
     pub log_probability: f32,
     /// The probability that the window contains no speech.
-    pub silence: f32,
+    pub no_speech_probability: f32,
 }
 
 /// The result of a transcription.
@@ -143,7 +143,7 @@ impl Transcriber {
             return Err(Error::unsupported("model", message));
         }
         let hyper = model.config();
-        let frames = hyper.text.saturating_mul(ROW);
+        let frames = hyper.encoder_context.saturating_mul(ROW);
         if !frames.is_multiple_of(FRAMES) {
             let message = format!("windows of {frames} frames are not a whole number of seconds");
             return Err(Error::unsupported("config.max_source_positions", message));
@@ -213,7 +213,8 @@ impl Transcriber {
                 language = heard.first().map(|(code, _)| self.special.language(code)).transpose()?;
             }
             let written = self.write(&before, language, with_times, options, seek as u64)?;
-            let is_silent = written.silence > options.silence && written.log_probability <= SURE;
+            let is_silent = written.no_speech_probability > options.no_speech_threshold
+                && written.log_probability <= SURE;
             let (parts, next) = segments::cut(&written.ids, self.special.times, length);
             for part in parts.iter().filter(|_| !is_silent) {
                 let segment = self.segment(part, seek, &written, &mut text)?;
@@ -222,7 +223,7 @@ impl Transcriber {
                 }
                 each(&segment)?;
                 transcript.segments.push(segment);
-                if options.previous {
+                if options.condition_on_previous_text {
                     before.extend(part.ids.iter().filter(|&&id| id < self.special.end));
                 }
             }
@@ -261,7 +262,7 @@ impl Transcriber {
     /// Encodes the window that begins at a sample.
     fn listen(&mut self, samples: &[f32], from: usize) -> Result<()> {
         let features = self.mel.features(samples, from).values;
-        self.session.read(&Tokens { features, ..Tokens::default() })?;
+        self.session.encode(&Tokens { features, ..Tokens::default() })?;
         self.session.prefill(&[self.special.start])
     }
 
@@ -293,7 +294,7 @@ impl Transcriber {
             text: String::from_utf8_lossy(&bytes).trim().to_owned(),
             ids: part.ids.to_vec(),
             log_probability: written.log_probability,
-            silence: written.silence,
+            no_speech_probability: written.no_speech_probability,
         })
     }
 }

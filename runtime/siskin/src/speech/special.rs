@@ -66,7 +66,7 @@ impl Special {
             times: no_times + 1,
             languages,
             rules: LogitsProcessorOptions {
-                ends: vec![need("<|endoftext|>")?],
+                eos_token_ids: vec![need("<|endoftext|>")?],
                 suppress: tokens(&config, "suppress_tokens"),
                 suppress_first: tokens(&config, "begin_suppress_tokens"),
                 ..LogitsProcessorOptions::default()

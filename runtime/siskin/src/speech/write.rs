@@ -20,7 +20,7 @@ pub(super) struct DecodedWindow {
     /// The mean log-probability of the tokens.
     pub log_probability: f32,
     /// The probability of no speech.
-    pub silence: f32,
+    pub no_speech_probability: f32,
     /// Whether the text ended in a repetition loop.
     is_circle: bool,
 }
@@ -55,13 +55,13 @@ impl Transcriber {
         let rules = super::rules::of(&self.special, with_times)?;
         let mut random = SamplerRandom::new(seed);
         let mut best: Option<DecodedWindow> = None;
-        for &temperature in if options.again { TEMPERATURES } else { &TEMPERATURES[..1] } {
+        for &temperature in if options.temperature_fallback { TEMPERATURES } else { &TEMPERATURES[..1] } {
             let mut written = match options.beams {
                 2.. if temperature == 0.0 => self.search(&rules, max, options)?,
                 _ => self.attempt(&begin, &rules, max, (temperature, &mut random))?,
             };
-            written.silence = silence;
-            let is_silent = silence > options.silence;
+            written.no_speech_probability = silence;
+            let is_silent = silence > options.no_speech_threshold;
             if !written.is_circle && (is_silent || written.log_probability >= SURE) {
                 return Ok(written);
             }
@@ -70,7 +70,12 @@ impl Transcriber {
                 best = Some(written);
             }
         }
-        Ok(best.unwrap_or(DecodedWindow { ids: Vec::new(), log_probability: 0.0, silence, is_circle: false }))
+        Ok(best.unwrap_or(DecodedWindow {
+            ids: Vec::new(),
+            log_probability: 0.0,
+            no_speech_probability: silence,
+            is_circle: false,
+        }))
     }
 
     /// Decodes after the prompt, whose length and logits are given.
@@ -105,7 +110,7 @@ impl Transcriber {
             }
         }
         let log_probability = sum / (ids.len() + 1) as f32;
-        Ok(DecodedWindow { ids, log_probability, silence: 0.0, is_circle })
+        Ok(DecodedWindow { ids, log_probability, no_speech_probability: 0.0, is_circle })
     }
 
     /// Decodes by beam search.
@@ -118,9 +123,9 @@ impl Transcriber {
         let search = SearchOptions {
             beams: options.beams,
             length_penalty: options.length_penalty,
-            early: BeamEarlyStopping::Full,
+            early_stopping: BeamEarlyStopping::Full,
             max_tokens: max,
-            rules: self.special.rules.clone(),
+            logits_processors: self.special.rules.clone(),
             ..SearchOptions::default()
         };
         let found = self.session.search_with(&search, rules.clone())?.into_iter().next();
@@ -130,7 +135,7 @@ impl Transcriber {
         let log_probability = (sum / (ids.len() + 1) as f64) as f32;
         let first = circle(&ids);
         ids.truncate(first.unwrap_or(ids.len()));
-        Ok(DecodedWindow { ids, log_probability, silence: 0.0, is_circle: first.is_some() })
+        Ok(DecodedWindow { ids, log_probability, no_speech_probability: 0.0, is_circle: first.is_some() })
     }
 }
 

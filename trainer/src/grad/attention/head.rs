@@ -64,7 +64,12 @@ impl<'a, T: Real> ScoreTerms<'a, T> {
     /// not attend to all keys.
     fn global_block_term(&self, query: usize, text: usize) -> Option<T> {
         let AttentionMask::BigBird { random, .. } = self.description.attention_mask else { return None };
-        let place = QueryPosition { position: query, encoded_length: text, prefix: 0, global_tokens: 0 };
+        let place = QueryPosition {
+            position: query,
+            encoded_length: text,
+            bidirectional_prefix: 0,
+            global_tokens: 0,
+        };
         self.description.attention_mask.block(place).map(|_| T::of((1 + random) as f64).ln())
     }
 

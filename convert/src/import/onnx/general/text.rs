@@ -138,7 +138,7 @@ fn head(main: &GeneralGraph, config: &ConfigReader) -> OutputHead {
 /// Returns true if the configuration is that of a generative family.
 fn writes(config: &ConfigReader) -> bool {
     let family = config.word(&["model_type"]).ok().flatten().map(FamilyDescriptor::of_hugging_face);
-    matches!(family, Some(Ok(found)) if matches!(found.family.form, Topology::Decoder(_)))
+    matches!(family, Some(Ok(found)) if matches!(found.family.topology, Topology::Decoder(_)))
 }
 
 /// Encodes a text, padded to `length` tokens that the attention mask hides; see

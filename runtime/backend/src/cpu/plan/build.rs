@@ -52,7 +52,7 @@ pub(super) struct Planner<'a> {
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
     /// The angles of each RoPE table.
-    pub(super) rope_angles: Vec<Option<BufferView>>,
+    pub(super) rope_frequencies: Vec<Option<BufferView>>,
     /// The MoE slots of each router output, freed together with it.
     pub(super) slots: Vec<(ValueId, BufferView, PlannedBuffer)>,
     pub(super) steps: Vec<PlanStep>,
@@ -108,7 +108,7 @@ impl<'a> Planner<'a> {
             buffers: vec![None; count],
             quantized: Vec::new(),
             last_use,
-            rope_angles: vec![None; graph.ropes.len()],
+            rope_frequencies: vec![None; graph.ropes.len()],
             slots: Vec::new(),
             steps: Vec::new(),
             absorbed: Vec::new(),

@@ -8,7 +8,7 @@ mod print;
 mod row_wise;
 
 use crate::Weights;
-use crate::experts::slot_words;
+use crate::moe_routing::slot_words;
 use siskin_graph::{
     ActivationFunction, Attention, GateLimits, LinearAttention, NormKind, Routing, RowCounts, RowKind,
     WeightId,

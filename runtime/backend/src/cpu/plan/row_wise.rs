@@ -82,7 +82,7 @@ impl PlanLowering for Rope {
 impl Planner<'_> {
     /// Returns the angles of a RoPE table for each row, and plans their computation on first use.
     fn angles_of(&mut self, rope: usize) -> BufferView {
-        if let Some(view) = self.rope_angles[rope] {
+        if let Some(view) = self.rope_frequencies[rope] {
             return view;
         }
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
@@ -90,7 +90,7 @@ impl Planner<'_> {
         let buffer = self.arena.allocate(stride * self.max_rows.tokens, self.row_step(RowKind::Tokens));
         let to = BufferView { offset: buffer.offset, stride, columns };
         self.row_op(RowKind::Tokens, RowOp::RopeAngles { rope, to });
-        self.rope_angles[rope] = Some(to);
+        self.rope_frequencies[rope] = Some(to);
         to
     }
 }

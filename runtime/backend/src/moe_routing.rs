@@ -48,7 +48,7 @@ pub(super) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Wraps the words that [`arrange`] wrote.
+    /// Wraps the words that [`assign_slots`] wrote.
     pub(super) fn new(routing: &Routing, words: &'a [i32]) -> Self {
         Self { words, experts: routing.experts, top_k: routing.top_k }
     }
@@ -89,7 +89,7 @@ impl<'a> Slots<'a> {
 
 /// Assigns a slot to every selection. `chosen` returns the output of [`route`] for a row. An expert takes no more rows
 /// of a sequence than its capacity.
-pub(super) fn arrange<'b>(
+pub(super) fn assign_slots<'b>(
     routing: &Routing,
     batch: &Batch,
     chosen: impl Fn(usize) -> &'b [f32],
@@ -163,11 +163,11 @@ mod tests {
                 token: 0,
                 segment: 0,
                 global_index: None,
-                length: 0,
+                rope_length: 0,
             });
         }
         let mut words = vec![7; slot_words(&routing, 4)];
-        arrange(&routing, &batch, |row| &routed[row], &mut words);
+        assign_slots(&routing, &batch, |row| &routed[row], &mut words);
         let slots = Slots::new(&routing, &words);
         // The third row exceeds the capacity of the first expert.
         assert_eq!([slots.of(0), slots.of(1), slots.of(2)], [0..3, 3..6, 6..7]);

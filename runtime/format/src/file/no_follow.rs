@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 /// Opens the regular file at `path` for reading, without following a symbolic link. `None` if it does not exist.
-pub fn open_own(path: impl AsRef<Path>) -> Result<Option<File>> {
+pub fn open_no_follow(path: impl AsRef<Path>) -> Result<Option<File>> {
     let path = path.as_ref();
     if !check(path)? {
         return Ok(None);
@@ -18,7 +18,7 @@ pub fn open_own(path: impl AsRef<Path>) -> Result<Option<File>> {
 }
 
 /// Opens the regular file at `path` for appending, creating it if necessary, without following a symbolic link.
-pub fn append_own(path: impl AsRef<Path>) -> Result<File> {
+pub fn append_no_follow(path: impl AsRef<Path>) -> Result<File> {
     let path = path.as_ref();
     check(path)?;
     let file = open(path, OpenOptions::new().create(true).append(true))?;
