@@ -24,7 +24,7 @@ __device__ void rope(const T* x, const float* cos_sin, const int* cos_sin_rows, 
 
 #define KERNELS(T, type)                                                                                      \
     ENTRY(rope_##type, 256,                                                                                   \
-          (const T* x, const float* cos_sin, const int* cos_sin_rows, T* out, int back, int add, int rows, int columns, \
-           int head_size, int pairs),                                                                         \
+          (const T* x, const float* cos_sin, const int* cos_sin_rows, T* out, int back, int add, int rows,    \
+           int columns, int head_size, int pairs),                                                            \
           rope(x, cos_sin, cos_sin_rows, out, back, add, rows, columns, head_size, pairs))
 FOR_EACH_TYPE(KERNELS)
