@@ -148,7 +148,7 @@ impl<T: Real> Parameter<T> {
 /// The tensors of a program, by index.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameters<T> {
-    /// In the order of [`Program::weights`](crate::Program::weights).
+    /// In the order of the weights of the graph.
     pub list: Vec<Parameter<T>>,
 }
 

@@ -1,9 +1,9 @@
 //! Transformers as graphs, independent of how they are executed.
 //!
 //! A [`Graph`] is a list of [`Node`]s in topological order. Each applies an [`Op`] to values, matrices with one row per
-//! token of the batch (or per output row, after [`Op::SelectOutputs(_)`]) and a fixed number of f32 columns. Weights are
-//! named, not present: kernels, buffers and devices do not appear here, so that backends, the trainer and the exporters
-//! all work on the same graph.
+//! token of the batch (or per output row, after [`SelectOutputs`](op::SelectOutputs)) and a fixed number of f32
+//! columns. Weights are named, not present: kernels, buffers and devices do not appear here, so that backends, the
+//! trainer and the exporters all work on the same graph.
 //!
 //! A model family ([`arch::Family`]) reads its hyper-parameters from a file's metadata and builds its graphs; it also
 //! describes how its models are named and configured in other formats. Passes ([`pass`]) rewrite graphs: fuse linear

@@ -49,7 +49,7 @@ impl Session {
 
     /// Appends tokens as the prefix of an empty session (prefix LM): they attend to each other in both directions, and
     /// later tokens attend to all of them. They are processed in one batch, so that their number is limited to
-    /// [`SessionOptions::batch`].
+    /// [`SessionOptions::batch`](super::SessionOptions::batch).
     pub fn prefill_bidirectional(&mut self, tokens: &[u32]) -> Result<()> {
         locked(&self.context).set_bidirectional_prefix(self.sequence, tokens.len())?;
         let read = self.prefill(tokens);
