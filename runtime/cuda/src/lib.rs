@@ -52,7 +52,7 @@
 //! use siskin_graph::op::Scale;
 //! use siskin_graph::{BatchSequences, Graph, Node, Op, RowKind, ValueShape};
 //!
-//! let shape = ValueShape { rows: RowKind::Batch, columns: 64 };
+//! let shape = ValueShape { rows: RowKind::Tokens, columns: 64 };
 //! let scale = Node { op: Op::Scale(Scale { factor: 0.5 }), inputs: vec![0], output: 1 };
 //! let graph = Graph { nodes: vec![scale], values: vec![shape; 2], output: 1, ..Graph::default() };
 //! let mut batch = BatchSequences::default();
