@@ -142,6 +142,8 @@ pub struct StoreCrossKv {
 }
 
 impl Operation for Rope {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
         operands.has_whole_groups(self.head_size)?;
         let (rotated, size) = (2 * operands.ropes[self.rope].frequencies.len(), self.head_size);

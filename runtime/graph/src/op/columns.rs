@@ -2,7 +2,7 @@
 
 use super::operation::check;
 use super::{Operands, Operation, ShapeCheck};
-use crate::types::{RowKind, ValueShape};
+use crate::types::{RowKind, ValueShape, WeightId};
 
 /// Concatenates nearby rows of a sequence; zeros beyond its ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct RepeatColumns {
 pub struct SelectOutputs;
 
 impl Operation for Im2col {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         let columns = self.offsets.len() * operands.columns();
         match self.stride {
@@ -44,6 +46,8 @@ impl Operation for Im2col {
 }
 
 impl Operation for SliceColumns {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
         let (start, columns, given) = (self.start, self.columns, operands.columns());
         let inside = start.checked_add(columns).is_some_and(|end| end <= given);
@@ -56,12 +60,16 @@ impl Operation for SliceColumns {
 }
 
 impl Operation for RepeatColumns {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         operands.with_columns(operands.columns() * self.times)
     }
 }
 
 impl Operation for SelectOutputs {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn output(&self, operands: &Operands<'_>) -> ValueShape {
         ValueShape { rows: RowKind::Outputs, columns: operands.columns() }
     }

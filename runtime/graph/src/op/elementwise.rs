@@ -60,9 +60,13 @@ pub struct Clamp {
     pub limit: f32,
 }
 
-impl Operation for Activate {}
+impl Operation for Activate {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+}
 
 impl Operation for Gate {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[2]
     }
@@ -73,6 +77,8 @@ impl Operation for Gate {
 }
 
 impl Operation for ClampedGate {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[2]
     }
@@ -83,6 +89,8 @@ impl Operation for ClampedGate {
 }
 
 impl Operation for Add {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[2]
     }
@@ -91,9 +99,17 @@ impl Operation for Add {
         operands.inputs_are_alike()
     }
 }
-impl Operation for Scale {}
-impl Operation for Softcap {}
-impl Operation for Clamp {}
+impl Operation for Scale {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+}
+
+impl Operation for Softcap {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+}
+
+impl Operation for Clamp {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+}
 
 impl Operation for Affine {
     fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {

@@ -35,49 +35,30 @@ pub struct SinusoidalPositions {
     pub offset: usize,
 }
 
-impl Operation for Embed {
-    fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
-        change(&mut self.table);
-    }
+/// Implements [`Operation`] for lookups in a table, one row of it for each row of the batch.
+macro_rules! table_lookups {
+    ($($name:ident),*) => {$(
+        impl Operation for $name {
+            fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
+                change(&mut self.table);
+            }
 
-    fn input_counts(&self) -> &'static [usize] {
-        &[0]
-    }
+            fn input_counts(&self) -> &'static [usize] {
+                &[0]
+            }
 
-    fn output(&self, operands: &Operands<'_>) -> ValueShape {
-        operands.with_columns(operands.weights[self.table].columns)
-    }
+            fn output(&self, operands: &Operands<'_>) -> ValueShape {
+                operands.with_columns(operands.weights[self.table].columns)
+            }
+        }
+    )*};
 }
 
-impl Operation for EmbedSegment {
-    fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
-        change(&mut self.table);
-    }
-
-    fn input_counts(&self) -> &'static [usize] {
-        &[0]
-    }
-
-    fn output(&self, operands: &Operands<'_>) -> ValueShape {
-        operands.with_columns(operands.weights[self.table].columns)
-    }
-}
-
-impl Operation for EmbedPosition {
-    fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId)) {
-        change(&mut self.table);
-    }
-
-    fn input_counts(&self) -> &'static [usize] {
-        &[0]
-    }
-
-    fn output(&self, operands: &Operands<'_>) -> ValueShape {
-        operands.with_columns(operands.weights[self.table].columns)
-    }
-}
+table_lookups!(Embed, EmbedSegment, EmbedPosition);
 
 impl Operation for SinusoidalPositions {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[0]
     }

@@ -52,6 +52,8 @@ pub struct Combine {
 }
 
 impl Operation for Route {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
         let Routing { experts, top_k, .. } = self.routing;
         check(top_k <= experts, || format!("selects {top_k} of {experts} experts"))?;
@@ -64,6 +66,8 @@ impl Operation for Route {
 }
 
 impl Operation for Dispatch {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[2]
     }
@@ -101,6 +105,8 @@ impl Operation for ExpertLinear {
 }
 
 impl Operation for Combine {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[2]
     }

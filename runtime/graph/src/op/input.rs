@@ -1,7 +1,7 @@
 //! Values that the caller passes in.
 
 use super::{Operands, Operation};
-use crate::types::{RowKind, ValueShape};
+use crate::types::{RowKind, ValueShape, WeightId};
 
 /// The caller's input features, one row per frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct ExternalInput {
 }
 
 impl Operation for InputFeatures {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[0]
     }
@@ -28,6 +30,8 @@ impl Operation for InputFeatures {
 }
 
 impl Operation for ExternalInput {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         &[0]
     }

@@ -96,6 +96,8 @@ impl Operation for CausalConv1d {
 }
 
 impl Operation for LinearAttention {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn input_counts(&self) -> &'static [usize] {
         match self.rule {
             StateUpdate::Additive | StateUpdate::BidirectionalAdditive => &[3],

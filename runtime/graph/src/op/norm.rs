@@ -56,6 +56,8 @@ impl Operation for Norm {
 }
 
 impl Operation for L2Normalize {
+    fn each_weight(&mut self, _: &mut dyn FnMut(&mut WeightId)) {}
+
     fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
         operands.has_whole_groups(self.group)
     }

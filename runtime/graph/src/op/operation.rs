@@ -67,8 +67,9 @@ pub(super) fn check(condition: bool, message: impl FnOnce() -> String) -> ShapeC
 /// What the graph needs to know of an operation: one implementation for each line of the table in
 /// [`op`](crate::op).
 pub trait Operation {
-    /// Calls `change` with each weight that the operation uses.
-    fn each_weight(&mut self, _change: &mut dyn FnMut(&mut WeightId)) {}
+    /// Calls `change` with each weight that the operation uses. There is no default: adapters, joined graphs and the
+    /// trainer find weights only here, so an operation without any says so.
+    fn each_weight(&mut self, change: &mut dyn FnMut(&mut WeightId));
 
     /// Returns the numbers of inputs that the operation may have.
     fn input_counts(&self) -> &'static [usize] {
