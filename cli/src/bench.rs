@@ -2,6 +2,7 @@
 
 mod pair;
 mod reading;
+mod sequences;
 
 use crate::memory;
 use crate::options::{ModelArgs, OpenArgs};
@@ -22,6 +23,7 @@ const FIELDS: &[ReportField] = &[
     ("first_read_ms", "time to first result", "ms"),
     ("depth", "KV cache depth", "tokens"),
     ("prompt_tok_s", "prefill", "tokens/s"),
+    ("sequences", "sequences decoded together", ""),
     ("generate_tok_s", "decode", "tokens/s"),
     ("read_ms", "encode", "ms"),
     ("read_tok_s", "encode", "tokens/s"),
@@ -42,6 +44,10 @@ pub(crate) struct Args {
     /// Number of tokens to generate (decode); 0: skip
     #[arg(long, default_value_t = 128, value_name = "N")]
     generate: usize,
+    /// Number of sequences that decode together, one token of each per forward pass; the decode speed is that of all
+    /// together
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    sequences: u16,
     /// Batch size in texts, for encoders
     #[arg(long, default_value_t = 1, value_name = "N")]
     texts: usize,
@@ -97,11 +103,23 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         add("prompt_tok_s", measure(args, &mut session, ids, |session| session.prefill(ids))?.into());
     }
     if args.generate > 0 {
-        let ids = &ids[..args.generate];
-        let generate = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
-        add("generate_tok_s", measure(args, &mut session, ids, generate)?.into());
+        let generated = &ids[..args.generate];
+        let generate = |session: &mut Session| generated.iter().try_for_each(|&id| session.prefill(&[id]));
+        let rate = match args.sequences {
+            1 => measure(args, &mut session, generated, generate)?,
+            _ => {
+                drop(session);
+                sequences::decode(args, &model, &ids, None)?
+            }
+        };
+        report.extend(decoded(args, rate));
     }
     finish(args, &model, report)
+}
+
+/// The decode speed.
+fn decoded(args: &Args, rate: f64) -> [(&'static str, Value); 2] {
+    [("sequences", args.sequences.into()), ("generate_tok_s", rate.into())]
 }
 
 /// The results, and the load time.

@@ -1,6 +1,6 @@
 //! Speed of encoder-decoder models on text or audio.
 
-use super::{Args, FIRST_PROMPT, finish, ids, measure, measured, median, milliseconds};
+use super::{Args, FIRST_PROMPT, decoded, finish, ids, measure, measured, median, milliseconds, sequences};
 use crate::output::{self, round};
 use serde_json::Value;
 use siskin::encoder::Tokens;
@@ -50,7 +50,14 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
         }
         let ids = &written[..args.generate];
         let write = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
-        add("generate_tok_s", measure(args, &mut session, ids, write)?.into());
+        let rate = match args.sequences {
+            1 => measure(args, &mut session, ids, write)?,
+            _ => {
+                drop(session);
+                sequences::decode(args, model, &written, Some(&source))?
+            }
+        };
+        report.extend(decoded(args, rate));
     }
     finish(args, model, report)
 }

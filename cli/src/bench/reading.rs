@@ -4,11 +4,14 @@ use super::{Args, finish, ids, measured, median, milliseconds};
 use crate::output::{self, round};
 use serde_json::Value;
 use siskin::encoder::Tokens;
-use siskin::{EncoderOptions, Model, OutputRows, Result};
+use siskin::{EncoderOptions, Error, Model, OutputRows, Result};
 use std::time::Instant;
 
 /// Encodes `--texts` texts of `--prompt` tokens, or of the lengths in `--lengths` in turn.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
+    if args.sequences > 1 {
+        return Err(Error::argument("--sequences", "this model is encoder-only; use --texts"));
+    }
     let max_length = model.config().encoder_context.max(1);
     let lengths: &[usize] = if args.lengths.is_empty() { &[args.prompt] } else { &args.lengths };
     let text = |index: usize| {
