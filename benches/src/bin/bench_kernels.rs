@@ -45,6 +45,9 @@ fn main() {
         if wanted("rows") {
             rows(table);
         }
+        if wanted("batches") && !name.ends_with("scalar") {
+            small_batches(table);
+        }
         products(table, &wanted);
     }
 }
@@ -186,5 +189,32 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
             format!("{read} {gops:.0} |")
         });
         println!("| {} |{}", ty.name(), cells.concat());
+    }
+}
+
+/// Measures matmuls of a few rows with weights that come from memory, relative to a single row.
+fn small_batches(table: &Kernels) {
+    const TYPES: [PanelType; 6] =
+        [PanelType::Q4, PanelType::Q4M, PanelType::Q4K, PanelType::Q6K, PanelType::Q8, PanelType::W4I];
+    const ROWS: [usize; 6] = [2, 3, 4, 6, 8, 16];
+    /// Bytes of weights, more than fit in the caches.
+    const BYTES: usize = 96 << 20;
+    const COLUMNS: usize = 1536;
+    let titles = ROWS.map(|rows| format!(" {rows} rows |")).concat();
+    println!("\n| batches | ms for 1 row |{titles}\n|---|---|{}", "---|".repeat(ROWS.len()));
+    let mut random = BenchRandom::new(4);
+    for ty in TYPES {
+        let panel_bytes = ty.panel_bytes(COLUMNS).unwrap_or(usize::MAX);
+        let outputs = BYTES / panel_bytes * siskin_kernels::panel::ROWS;
+        let matrix = PackedMatrix::new(ty, outputs, COLUMNS, &mut random);
+        let mut measure = |rows: usize| {
+            let x = vector(rows * COLUMNS, &mut random);
+            let words = quantized(table, ty, &x, COLUMNS);
+            let mut out = AlignedLines::new(rows * outputs);
+            1e3 * best(|| matrix.multiply(table, matrix.input(&x, &words), rows, &mut out))
+        };
+        let one = measure(1);
+        let cells = ROWS.map(|rows| format!(" {:.2} |", measure(rows) / one));
+        println!("| {} | {one:.2} |{}", ty.name(), cells.concat());
     }
 }

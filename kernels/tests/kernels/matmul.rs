@@ -170,6 +170,25 @@ fn check_rows(case: &Case, rows: &[usize], name: &str) {
     }
 }
 
+/// Each number of rows is divided into other tiles, for each number of panels with another remainder.
+#[test]
+fn tiles_of_all_shapes_give_the_reference_bits() {
+    let mut random = TestRandom::new(15);
+    let blocks = BlockType::ALL.iter().filter(|block| !PanelType::for_block(**block).is_row());
+    for (index, &block) in blocks.enumerate() {
+        for rows in 1..=9 {
+            let outputs = ROWS * (1 + (rows + index) % 5) - index % 3;
+            check(&Case::new(block, outputs, 256, rows, &mut random), rows, block.name());
+        }
+    }
+    for (index, &ty) in RowType::ALL.iter().enumerate() {
+        for rows in 1..=9 {
+            let outputs = ROWS * (1 + (rows + index) % 5);
+            check(&Case::of_rows(ty, outputs, 192, rows, &mut random), rows, ty.name());
+        }
+    }
+}
+
 /// More rows and columns than one tile pass processes.
 #[test]
 fn many_rows_give_the_reference_bits() {

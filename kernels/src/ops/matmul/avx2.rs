@@ -7,7 +7,7 @@ use core::ops::Range;
 use super::broadcast::Blocks;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::row_types::BookRow;
-use super::run::MatmulShare;
+use super::run::{MatmulShare, tile_shapes};
 use super::simd::MatmulSimd;
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
@@ -24,8 +24,17 @@ fn avx2(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, 
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<Avx2, 2, 1>(Avx2::inside(), product, rows, panels, out);
+    run::run::<Avx2, Shapes, RowShapes>(Avx2::inside(), product, rows, panels, out);
 }
+
+tile_shapes!(
+    /// Tiles of block types, floats and W4i.
+    Shapes, 1 => 2, 4 => 1, 3 => 1, 2 => 2
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 2, 4 => 1, 3 => 1, 2 => 2
+);
 
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {

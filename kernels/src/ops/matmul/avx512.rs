@@ -3,6 +3,7 @@
 use core::arch::x86_64::*;
 use core::ops::Range;
 
+use super::run::tile_shapes;
 use super::simd::MatmulSimd;
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
@@ -19,8 +20,17 @@ fn avx512(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<Avx512, 4, 2>(Avx512::inside(), product, rows, panels, out);
+    run::run::<Avx512, Shapes, RowShapes>(Avx512::inside(), product, rows, panels, out);
 }
+
+tile_shapes!(
+    /// Tiles of block types, floats and W4i.
+    Shapes, 1 => 4, 8 => 1, 6 => 1, 4 => 2, 3 => 2, 2 => 4
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 4, 8 => 2, 6 => 2, 4 => 4, 3 => 4, 2 => 4
+);
 
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {

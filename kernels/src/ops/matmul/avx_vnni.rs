@@ -4,6 +4,7 @@ use core::arch::x86_64::*;
 use core::ops::Range;
 
 use super::avx2::Integers;
+use super::run::tile_shapes;
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
@@ -19,7 +20,7 @@ fn avx_vnni(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usiz
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<AvxVnni, 2, 2>(AvxVnni::inside(), product, rows, panels, out);
+    run::run::<AvxVnni, Shapes, RowShapes>(AvxVnni::inside(), product, rows, panels, out);
 }
 
 /// A token that proves that the processor has AVX2, FMA, F16C and AVX-VNNI.
@@ -34,6 +35,15 @@ impl AvxVnni {
         Self(())
     }
 }
+
+tile_shapes!(
+    /// Tiles of block types, floats and W4i.
+    Shapes, 1 => 2, 4 => 2, 3 => 2, 2 => 2
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 2, 4 => 2, 3 => 2, 2 => 2
+);
 
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {

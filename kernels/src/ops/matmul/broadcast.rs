@@ -5,42 +5,40 @@ use core::arch::x86_64::{__m256, __m256i, _mm256_set1_epi32};
 use core::mem::MaybeUninit;
 
 use super::avx2::Integers;
-use super::formats::{QuantPlane, RaisedCodebookValues, ScaleAddress, ScaleScheme};
+use super::formats::{QuantPlane, RaisedCodebookValues, ScaleScheme};
 use super::row_types::{BookRow, RowScheme};
 use super::run::MatmulShare;
 use super::simd::MatmulSimd;
-use super::tile::{LINE, QuantizedRow, block_bytes, macro_bytes, row_sum, scaled_sum, sixteen_groups};
+use super::tile::{
+    HalfBlock, LINE, QuantizedRow, block_bytes, eight_groups, row_sum, scaled_sum, sixteen_groups,
+};
 use super::{Input, MatmulOperands};
 use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::ROWS as PANEL_ROWS;
 
-/// Rows per tile if there are enough: the cost of unpacking weights is shared by more rows.
-const MANY: usize = 8;
-/// Rows per tile otherwise.
-const FEW: usize = 4;
-/// Minimum number of rows; fewer are faster one by one.
-const MIN_ROWS: usize = 3;
+/// Rows per tile: the cost of unpacking weights is shared by all of them.
+const ROWS: usize = 8;
+/// Minimum number of rows; fewer are faster without broadcasting them first.
+const MIN_ROWS: usize = 12;
 /// Minimum number of panels; for fewer, the broadcast does not pay off.
 const MIN_PANELS: usize = 4;
 /// Panels whose accumulators are kept while the remaining columns are broadcast.
 const PANELS: usize = 32;
 
-/// Columns of `rows` rows that are broadcast at a time: they take up to three quarters of a 32 KiB L1 cache.
-const fn columns_at_once(rows: usize) -> usize {
-    if rows == MANY { 320 } else { 576 }
-}
+/// Columns that are broadcast at a time: they take up to three quarters of a 32 KiB L1 cache.
+const COLUMNS: usize = 320;
 
 /// Upper bound on the vectors for these columns: per sixteen columns, four of integers, a scale, a sum and a
 /// scaled sum.
-const VECTORS: usize = columns_at_once(MANY) / 16 * (4 + 3) * MANY;
+const VECTORS: usize = COLUMNS / 16 * (4 + 3) * ROWS;
 
 /// Output rows per vector.
 const WIDTH: usize = 8;
 /// Vectors per panel.
 const PER_PANEL: usize = PANEL_ROWS / WIDTH;
 
-/// How a type is multiplied with `R` broadcast rows.
-pub(super) trait Broadcast<N: Integers, const R: usize> {
+/// How a type is multiplied with [`ROWS`] broadcast rows.
+pub(super) trait Broadcast<N: Integers> {
     /// The accumulator of an output.
     type Sum: Copy;
     /// Macro-blocks of 64 columns per block.
@@ -56,7 +54,7 @@ pub(super) trait Broadcast<N: Integers, const R: usize> {
     /// `to` points at the first vector of this row.
     ///
     /// # Safety
-    /// The row must be readable for the columns of the block, and `to` writable at every `R`-th of
+    /// The row must be readable for the columns of the block, and `to` writable at every [`ROWS`]-th of
     /// [`Broadcast::VECTORS`] vectors.
     unsafe fn broadcast(n: N, row: QuantizedRow, column: usize, to: *mut __m256i);
 
@@ -65,7 +63,7 @@ pub(super) trait Broadcast<N: Integers, const R: usize> {
     /// # Safety
     /// `block` must be readable for [`Broadcast::BYTES`], `rows` for the [`Broadcast::VECTORS`] of its columns, and
     /// `lane + WIDTH` must be at most 16.
-    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]);
+    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; ROWS]);
 
     /// Returns the output of a row; `end` is where the blocks of the panel end.
     ///
@@ -91,19 +89,19 @@ impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
     /// Returns the initial value of the dot products of row `m`.
     ///
     /// # Safety
-    /// `rows` must be readable for the vectors of the `R` rows in a sub-block, and `m < R`.
+    /// `rows` must be readable for the vectors of all rows in a sub-block, and `m < ROWS`.
     #[inline(always)]
-    unsafe fn start<N: Integers, const R: usize>(n: N, rows: *const __m256i, m: usize) -> __m256i {
+    unsafe fn start<N: Integers>(n: N, rows: *const __m256i, m: usize) -> __m256i {
         // SAFETY: `rows` has the vectors of a sub-block (see `# Safety`); with an offset, one is the initial value.
-        if P::OFFSET == 0 { word(n, 0) } else { unsafe { *rows.add(Self::START * R + m) } }
+        if P::OFFSET == 0 { word(n, 0) } else { unsafe { *rows.add(Self::START * ROWS + m) } }
     }
 }
 
-impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R> for Blocks<P, S> {
+impl<N: Integers, P: QuantPlane, S: ScaleScheme> Broadcast<N> for Blocks<P, S> {
     type Sum = __m256;
     const MACROS: usize = S::MACROS;
     const BYTES: usize = block_bytes::<P, S>();
-    const VECTORS: usize = S::MACROS * Self::SUBS * Self::SUB_VECTORS * R;
+    const VECTORS: usize = S::MACROS * Self::SUBS * Self::SUB_VECTORS * ROWS;
 
     #[inline(always)]
     fn zero(n: N) -> Self::Sum {
@@ -115,16 +113,16 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
         for sub in 0..S::MACROS * Self::SUBS {
             // SAFETY: the row has the columns of the block, and `to` its vectors (see `Broadcast::broadcast`).
             unsafe {
-                let (column, to) = (column + sub * S::SUB, to.add(sub * Self::SUB_VECTORS * R));
+                let (column, to) = (column + sub * S::SUB, to.add(sub * Self::SUB_VECTORS * ROWS));
                 for group in 0..S::SUB / 4 {
-                    to.add(group * R).write(word(n, *row.values.add(column / 4 + group)));
+                    to.add(group * ROWS).write(word(n, *row.values.add(column / 4 + group)));
                 }
                 if P::OFFSET != 0 {
-                    to.add(Self::START * R).write(word(n, -P::OFFSET * row_sum::<S>(row, column)));
+                    to.add(Self::START * ROWS).write(word(n, -P::OFFSET * row_sum::<S>(row, column)));
                 }
-                to.add(Self::SCALE * R).write(word(n, (*row.scales.add(column / 32)).to_bits() as i32));
+                to.add(Self::SCALE * ROWS).write(word(n, (*row.scales.add(column / 32)).to_bits() as i32));
                 if S::MIN {
-                    to.add(Self::SCALED_SUM * R)
+                    to.add(Self::SCALED_SUM * ROWS)
                         .write(word(n, scaled_sum::<S>(row, column).to_bits() as i32));
                 }
             }
@@ -132,42 +130,44 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     }
 
     #[inline(always)]
-    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
-        for mac in 0..S::MACROS {
-            // SAFETY: `block` has macro-block `mac`, and `rows` the vectors of its columns (see `Broadcast::add`).
+    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; ROWS]) {
+        for index in 0..2 * S::MACROS {
+            // SAFETY: `block` has the half block, and `rows` the vectors of its columns (see `Broadcast::add`).
             unsafe {
-                let lines = block.add(S::HEAD * LINE + mac * macro_bytes::<P, S>());
-                let rows = rows.add(mac * Self::SUBS * Self::SUB_VECTORS * R);
-                let zero = word(n, 0);
-                let mut dots = [Integers::start(n, zero); R];
-                sixteen_groups!(G => {
-                    let sub = const { G / (S::SUB / 4) };
-                    let rows = rows.add(sub * Self::SUB_VECTORS * R);
+                let at = HalfBlock::new::<P, S>(index);
+                let rows = rows.add(index * (Self::SUBS / 2 * Self::SUB_VECTORS * ROWS));
+                let mut dots = [Integers::start(n, word(n, 0)); ROWS];
+                eight_groups!(G => {
+                    let rows = rows.add(const { G / (S::SUB / 4) } * Self::SUB_VECTORS * ROWS);
                     if const { G.is_multiple_of(S::SUB / 4) } {
                         for (m, dot) in dots.iter_mut().enumerate() {
-                            *dot = Integers::start(n, Self::start::<N, R>(n, rows, m));
+                            *dot = Integers::start(n, Self::start::<N>(n, rows, m));
                         }
                     }
-                    let weights = P::group::<N, G>(n, lines.add(4 * lane));
+                    let weights = P::group::<N, G>(n, block.add(at.lines + 4 * lane), at.half);
                     for (m, dot) in dots.iter_mut().enumerate() {
-                        let a = *rows.add(const { G % (S::SUB / 4) } * R + m);
+                        let a = *rows.add(const { G % (S::SUB / 4) } * ROWS + m);
                         *dot = Integers::dot_small(n, *dot, weights, a);
                         if const { (G + 1).is_multiple_of(P::SETTLE) || (G + 1).is_multiple_of(S::SUB / 4) } {
                             *dot = Integers::settle(n, *dot);
                         }
                     }
                     if const { (G + 1).is_multiple_of(S::SUB / 4) } {
-                        let place = ScaleAddress { head: block, tail: lines.add(P::LINES * LINE), mac, sub, lane };
+                        let place = if const { G < S::SUB / 4 } {
+                            at.scales::<P, S, 0>(block, lane)
+                        } else {
+                            at.scales::<P, S, 1>(block, lane)
+                        };
                         let scale = S::scale(n, place);
-                        for m in 0..R {
-                            let dot = Integers::finish(n, dots[m], Self::start::<N, R>(n, rows, m));
-                            let row_scale = n.floats(rows.add(Self::SCALE * R + m).cast());
+                        for m in 0..ROWS {
+                            let dot = Integers::finish(n, dots[m], Self::start::<N>(n, rows, m));
+                            let row_scale = n.floats(rows.add(Self::SCALE * ROWS + m).cast());
                             sums[m] = n.fma(dot, n.mul(scale, row_scale), sums[m]);
                         }
                         if S::MIN {
                             let min = S::min(n, place);
                             for (m, sum) in sums.iter_mut().enumerate() {
-                                let scaled = n.floats(rows.add(Self::SCALED_SUM * R + m).cast());
+                                let scaled = n.floats(rows.add(Self::SCALED_SUM * ROWS + m).cast());
                                 *sum = n.fma(min, scaled, *sum);
                             }
                         }
@@ -183,12 +183,12 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     }
 }
 
-impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
+impl<N: Integers> Broadcast<N> for BookRow {
     type Sum = N::Dot;
     const MACROS: usize = 1;
     const BYTES: usize = <Self as RowScheme>::BYTES;
     /// Four vectors of integers and the initial value, for each of four factors.
-    const VECTORS: usize = 4 * 5 * R;
+    const VECTORS: usize = 4 * 5 * ROWS;
 
     #[inline(always)]
     fn zero(n: N) -> Self::Sum {
@@ -200,34 +200,34 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
         for sub in 0..4 {
             // SAFETY: the row has 64 columns from `column` on, and `to` twenty vectors (see `Broadcast::broadcast`).
             unsafe {
-                let (column, to) = (column + 16 * sub, to.add(sub * 5 * R));
+                let (column, to) = (column + 16 * sub, to.add(sub * 5 * ROWS));
                 for group in 0..4 {
-                    to.add(group * R).write(word(n, *row.values.add(column / 4 + group)));
+                    to.add(group * ROWS).write(word(n, *row.values.add(column / 4 + group)));
                 }
-                to.add(4 * R).write(word(n, N::short(-RaisedCodebookValues::OFFSET * row.sum(column))));
+                to.add(4 * ROWS).write(word(n, N::short(-RaisedCodebookValues::OFFSET * row.sum(column))));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
+    unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; ROWS]) {
         // SAFETY: `block` has eight lines and half a line of factors, `rows` twenty vectors per row (see
         // `Broadcast::add`).
         unsafe {
             let words = n.words(block.add(8 * LINE + 2 * lane));
-            let mut dots = [Integers::start_short(n, *rows); R];
+            let mut dots = [Integers::start_short(n, *rows); ROWS];
             sixteen_groups!(G => {
-                let rows = rows.add(const { G / 4 * 5 } * R);
-                let weights = RaisedCodebookValues::group::<N, G>(n, block.add(4 * lane));
+                let rows = rows.add(const { G / 4 * 5 } * ROWS);
+                let weights = RaisedCodebookValues::group::<N, { G % 8 }>(n, block.add(4 * lane), G / 8);
                 for (m, dot) in dots.iter_mut().enumerate() {
                     if const { G.is_multiple_of(4) } {
-                        *dot = Integers::start_short(n, *rows.add(4 * R + m));
+                        *dot = Integers::start_short(n, *rows.add(4 * ROWS + m));
                     }
-                    *dot = Integers::dot_small(n, *dot, weights, *rows.add(const { G % 4 } * R + m));
+                    *dot = Integers::dot_small(n, *dot, weights, *rows.add(const { G % 4 } * ROWS + m));
                 }
                 if const { G % 4 == 3 } {
                     let factors = n.factors::<{ G as u32 / 4 * 4 }>(words);
-                    for m in 0..R {
+                    for m in 0..ROWS {
                         sums[m] = Integers::weigh(n, sums[m], dots[m], factors);
                     }
                 }
@@ -246,38 +246,31 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
 impl MatmulShare<'_> {
     /// Computes several rows at a time; returns the first remaining row.
     #[inline(always)]
-    pub(super) fn broadcast<N: Integers, K: Broadcast<N, MANY> + Broadcast<N, FEW>>(&self, n: N) -> usize {
+    pub(super) fn broadcast<N: Integers, K: Broadcast<N>>(&self, n: N) -> usize {
         let mut row = self.rows.start;
-        if self.panels.len() < MIN_PANELS || self.product.columns == 0 {
+        if self.rows.len() < MIN_ROWS || self.panels.len() < MIN_PANELS || self.product.columns == 0 {
             return row;
         }
-        while self.rows.end - row >= MANY {
-            self.spread_some::<N, K, MANY>(n, row);
-            row += MANY;
-        }
-        while self.rows.end - row >= MIN_ROWS {
-            self.spread_some::<N, K, FEW>(n, row);
-            row = self.rows.end.min(row + FEW);
+        while self.rows.end - row >= ROWS {
+            self.broadcast_rows::<N, K>(n, row);
+            row += ROWS;
         }
         row
     }
 
-    /// Computes `R` rows from row `first` on, or as many as remain.
+    /// Computes [`ROWS`] rows from row `first` on.
     #[inline(always)]
-    fn spread_some<N: Integers, K: Broadcast<N, R>, const R: usize>(&self, n: N, first: usize) {
+    fn broadcast_rows<N: Integers, K: Broadcast<N>>(&self, n: N, first: usize) {
         let (Input::Quantized(words) | Input::Rotated(words)) = self.product.input else { return };
-        let shape = Shape::new::<N, K, R>(self.product);
-        let mut numbers = [first; R];
-        for (m, number) in numbers.iter_mut().enumerate() {
-            *number = (first + m).min(self.rows.end - 1);
-        }
+        let shape = Shape::new::<N, K>(self.product);
         let mut broadcast = MaybeUninit::<[__m256i; VECTORS]>::uninit();
         let broadcast: *mut __m256i = broadcast.as_mut_ptr().cast();
-        let mut kept = [const { MaybeUninit::<[K::Sum; R]>::uninit() }; PANELS * PER_PANEL];
+        let mut kept = [const { MaybeUninit::<[K::Sum; ROWS]>::uninit() }; PANELS * PER_PANEL];
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist; broadcast vectors and kept sums
         // are written before they are read.
         unsafe {
-            let rows = QuantizedRow::of(words, QuantizedRowLayout::new(self.product.columns), numbers);
+            let rows =
+                QuantizedRow::several::<ROWS>(words, QuantizedRowLayout::new(self.product.columns), first);
             for strip in self.panels.clone().step_by(PANELS) {
                 let panels = strip..self.panels.end.min(strip + PANELS);
                 for start in (0..shape.blocks).step_by(shape.at_once) {
@@ -291,8 +284,16 @@ impl MatmulShare<'_> {
                     for (panel, kept) in panels.clone().zip(kept.as_chunks_mut::<PER_PANEL>().0) {
                         let weights = self.product.weights.as_ptr().add(panel * shape.panel_bytes);
                         for (kept, lane) in kept.iter_mut().zip([0, WIDTH]) {
-                            let mut sums = if start > 0 { kept.assume_init() } else { [K::zero(n); R] };
+                            let mut sums = if start > 0 { kept.assume_init() } else { [K::zero(n); ROWS] };
                             for block in blocks.clone() {
+                                // The first rows use the weights up faster than they arrive: those of the next panel
+                                // are prefetched.
+                                if first == self.rows.start && lane == 0 {
+                                    let next = weights.wrapping_add(shape.panel_bytes + block * K::BYTES);
+                                    for at in (0..K::BYTES).step_by(LINE) {
+                                        n.prefetch(next.wrapping_add(at));
+                                    }
+                                }
                                 let rows = broadcast.add((block - start) * K::VECTORS);
                                 K::add(n, weights.add(block * K::BYTES), lane, rows, &mut sums);
                             }
@@ -301,7 +302,7 @@ impl MatmulShare<'_> {
                                 continue;
                             }
                             let end = weights.add(shape.blocks * K::BYTES);
-                            for m in 0..R.min(self.rows.end - first) {
+                            for m in 0..ROWS {
                                 let product = K::finish(n, sums[m], rows[m], end, lane);
                                 self.finish(n, product, first + m, panel * PANEL_ROWS + lane);
                             }
@@ -331,9 +332,9 @@ struct Shape {
 
 impl Shape {
     #[inline(always)]
-    fn new<N: Integers, K: Broadcast<N, R>, const R: usize>(product: &MatmulOperands<'_>) -> Self {
-        let max_blocks = const { columns_at_once(R) / (64 * K::MACROS) };
-        const { assert!(columns_at_once(R) / (64 * K::MACROS) * K::VECTORS <= VECTORS) };
+    fn new<N: Integers, K: Broadcast<N>>(product: &MatmulOperands<'_>) -> Self {
+        let max_blocks = const { COLUMNS / (64 * K::MACROS) };
+        const { assert!(COLUMNS / (64 * K::MACROS) * K::VECTORS <= VECTORS) };
         let blocks = product.columns.div_ceil(64 * K::MACROS);
         let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
         Self { panel_bytes, blocks, at_once: blocks.div_ceil(blocks.div_ceil(max_blocks)) }

@@ -47,12 +47,13 @@ pub(super) trait QuantPlane {
     /// Groups whose accumulated pair sums fit into 16 bits: 2 · 127 · (largest value) · SETTLE < 2¹⁵.
     const SETTLE: usize = 8;
 
-    /// Loads the stored values of group `G`; `lines` points at this vector's bytes in the first line.
+    /// Loads the stored values of group `G` of the first or second half of a macro-block; `lines` points at this
+    /// vector's bytes in the first line of the macro-block.
     ///
     /// # Safety
     /// `4 · WIDTH` bytes must be readable at `lines` and at the same place in each further line, of
-    /// [`QuantPlane::LINES`] in all; `G` must be below 16.
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B;
+    /// [`QuantPlane::LINES`] in all; `half` must be 0 or 1, and `G` below 8.
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B;
 }
 
 /// The scales (and minimums) of sub-blocks.
@@ -120,9 +121,9 @@ impl QuantPlane for Int8Values {
     const LINES: usize = 16;
     const SIGNED: bool = true;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: line `G < 16 = LINES` has the bytes of this vector (see `QuantPlane::group`).
-        unsafe { l.bytes(lines.add(G * LINE)) }
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
+        // SAFETY: line `8 · half + G < 16 = LINES` has the bytes of this vector (see `QuantPlane::group`).
+        unsafe { l.bytes(lines.add((8 * half + G) * LINE)) }
     }
 }
 
@@ -131,9 +132,9 @@ impl QuantPlane for Int8Values {
 /// # Safety
 /// As for [`QuantPlane::group`], with eight lines.
 #[inline(always)]
-unsafe fn nibble<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: line `G / 2` is one of eight that have the bytes of this vector at `lines` (see `# Safety`).
-    let line = unsafe { l.bytes(lines.add(G / 2 * LINE)) };
+unsafe fn nibble<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
+    // SAFETY: this line is one of eight that have the bytes of this vector at `lines` (see `# Safety`).
+    let line = unsafe { l.bytes(lines.add((4 * half + G / 2) * LINE)) };
     if const { G.is_multiple_of(2) } { l.bits::<0, 15>(line) } else { l.bits::<4, 15>(line) }
 }
 
@@ -142,9 +143,9 @@ unsafe fn nibble<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B 
 /// # Safety
 /// As for [`QuantPlane::group`], with four lines.
 #[inline(always)]
-unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: line `G / 4` is one of four that have the bytes of this vector at `lines` (see `# Safety`).
-    let line = unsafe { l.bytes(lines.add(G / 4 * LINE)) };
+unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
+    // SAFETY: this line is one of four that have the bytes of this vector at `lines` (see `# Safety`).
+    let line = unsafe { l.bytes(lines.add((2 * half + G / 4) * LINE)) };
     match const { G % 4 } {
         0 => l.bits::<0, 3>(line),
         1 => l.bits::<2, 3>(line),
@@ -158,10 +159,10 @@ unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
 /// # Safety
 /// As for [`QuantPlane::group`], with two lines.
 #[inline(always)]
-unsafe fn one<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: line `G / 8` is one of two that have the bytes of this vector at `lines` (see `# Safety`).
-    let line = unsafe { l.bytes(lines.add(G / 8 * LINE)) };
-    match const { G % 8 } {
+unsafe fn one<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
+    // SAFETY: this line is one of two that have the bytes of this vector at `lines` (see `# Safety`).
+    let line = unsafe { l.bytes(lines.add(half * LINE)) };
+    match G {
         0 => l.bits::<0, 1>(line),
         1 => l.bits::<1, 1>(line),
         2 => l.bits::<2, 1>(line),
@@ -177,9 +178,9 @@ impl<const OFFSET: i32> QuantPlane for Int4Values<OFFSET> {
     const LINES: usize = 8;
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
         // SAFETY: the macro-block at `lines` has the eight lines that `nibble` reads (see `QuantPlane::group`).
-        unsafe { nibble::<L, G>(l, lines) }
+        unsafe { nibble::<L, G>(l, lines, half) }
     }
 }
 
@@ -187,14 +188,14 @@ impl<const TABLE: usize> QuantPlane for CodebookValues<TABLE> {
     const LINES: usize = 8;
     const SIGNED: bool = true;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
         let table = match TABLE {
             0 => &codebooks::IQ4_NL,
             1 => &codebooks::FP4_DOUBLED,
             _ => &codebooks::W4I,
         };
         // SAFETY: the eight lines at `lines` are those that `nibble` reads (see `QuantPlane::group`).
-        unsafe { l.look_up(nibble::<L, G>(l, lines), table) }
+        unsafe { l.look_up(nibble::<L, G>(l, lines, half), table) }
     }
 }
 
@@ -202,9 +203,9 @@ impl QuantPlane for RaisedCodebookValues {
     const LINES: usize = 8;
     const OFFSET: i32 = 10;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
         // SAFETY: the macro-block of W4i at `lines` has eight lines, those of `nibble` (see `QuantPlane::group`).
-        unsafe { l.look_up(nibble::<L, G>(l, lines), &codebooks::W4I_RAISED) }
+        unsafe { l.look_up(nibble::<L, G>(l, lines, half), &codebooks::W4I_RAISED) }
     }
 }
 
@@ -213,9 +214,11 @@ impl<const OFFSET: i32> QuantPlane for Int5Values<OFFSET> {
     const OFFSET: i32 = OFFSET;
     const SETTLE: usize = 4;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
         // SAFETY: of the ten lines (see `QuantPlane::group`), `nibble` reads eight and `one` the last two.
-        unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(one::<L, G>(l, lines.add(8 * LINE)))) }
+        unsafe {
+            l.or(nibble::<L, G>(l, lines, half), l.raise::<4>(one::<L, G>(l, lines.add(8 * LINE), half)))
+        }
     }
 }
 
@@ -224,9 +227,11 @@ impl QuantPlane for Int6Values {
     const OFFSET: i32 = 32;
     const SETTLE: usize = 2;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
         // SAFETY: of the twelve lines (see `QuantPlane::group`), `nibble` reads eight and `two` the last four.
-        unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(two::<L, G>(l, lines.add(8 * LINE)))) }
+        unsafe {
+            l.or(nibble::<L, G>(l, lines, half), l.raise::<4>(two::<L, G>(l, lines.add(8 * LINE), half)))
+        }
     }
 }
 
@@ -234,9 +239,9 @@ impl<const OFFSET: i32> QuantPlane for Int2Values<OFFSET> {
     const LINES: usize = 4;
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
         // SAFETY: the macro-block at `lines` has the four lines that `two` reads (see `QuantPlane::group`).
-        unsafe { two::<L, G>(l, lines) }
+        unsafe { two::<L, G>(l, lines, half) }
     }
 }
 
@@ -244,9 +249,9 @@ impl QuantPlane for Int3Values {
     const LINES: usize = 6;
     const OFFSET: i32 = 4;
     #[inline(always)]
-    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
+    unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8, half: usize) -> L::B {
         // SAFETY: of the six lines (see `QuantPlane::group`), `two` reads four and `one` the last two.
-        unsafe { l.or(two::<L, G>(l, lines), l.raise::<2>(one::<L, G>(l, lines.add(4 * LINE)))) }
+        unsafe { l.or(two::<L, G>(l, lines, half), l.raise::<2>(one::<L, G>(l, lines.add(4 * LINE), half))) }
     }
 }
 

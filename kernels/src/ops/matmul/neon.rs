@@ -4,6 +4,7 @@ use core::arch::aarch64::*;
 use core::ops::Range;
 
 use super::formats::{QuantPlane, ScaleScheme};
+use super::run::tile_shapes;
 use super::simd::MatmulSimd;
 use super::tile::{self, QuantizedRow};
 use super::{Function, MatmulOperands, Output, run};
@@ -15,8 +16,17 @@ use crate::simd::{InstructionSet, Neon};
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-neon", CpuFeatures::NEON, neon);
 
 fn neon(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<Neon, 4, 2>(Neon::inside(), product, rows, panels, out);
+    run::run::<Neon, Shapes, RowShapes>(Neon::inside(), product, rows, panels, out);
 }
+
+tile_shapes!(
+    /// Tiles of block types, floats and W4i.
+    Shapes, 1 => 4, 4 => 2, 3 => 2, 2 => 4
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 4, 4 => 2, 3 => 2, 2 => 4
+);
 
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {

@@ -5,6 +5,7 @@ use core::arch::asm;
 use core::ops::Range;
 
 use super::neon::Multiply;
+use super::run::tile_shapes;
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
@@ -20,8 +21,17 @@ fn dotprod(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize
 
 #[target_feature(enable = "neon,dotprod")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<NeonDotprod, 4, 2>(NeonDotprod::inside(), product, rows, panels, out);
+    run::run::<NeonDotprod, Shapes, RowShapes>(NeonDotprod::inside(), product, rows, panels, out);
 }
+
+tile_shapes!(
+    /// Tiles of block types, floats and W4i.
+    Shapes, 1 => 4, 4 => 2, 3 => 2, 2 => 4
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 4, 4 => 4, 3 => 4, 2 => 4
+);
 
 /// A token that proves that the processor has the `dotprod` extension.
 #[derive(Clone, Copy)]

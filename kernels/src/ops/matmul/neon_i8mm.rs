@@ -10,8 +10,9 @@ use core::ops::Range;
 use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::neon::Multiply;
 use super::neon_dot::NeonDotprod;
+use super::run::tile_shapes;
 use super::simd::MatmulSimd;
-use super::tile::{self, LINE, QuantizedRow, row_sum, scaled_sum};
+use super::tile::{self, HalfBlock, QuantizedRow, row_sum, scaled_sum};
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
@@ -27,16 +28,25 @@ fn i8mm(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, 
 
 #[target_feature(enable = "neon,dotprod,i8mm")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<I8mm, 4, 2>(I8mm::inside(), product, rows, panels, out);
+    run::run::<I8mm, Shapes, RowShapes>(I8mm::inside(), product, rows, panels, out);
 }
+
+tile_shapes!(
+    /// Tiles of block types, floats and W4i.
+    Shapes, 1 => 4, 4 => 2, 2 => 4
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 4, 4 => 4, 2 => 4
+);
 
 /// A token that proves that the processor has the `dotprod` and `i8mm` extensions.
 #[derive(Clone, Copy)]
 pub(super) struct I8mm(NeonDotprod);
 
-/// Integer accumulators of one vector of outputs for two pairs of rows: `[pair][half]` holds, row-major,
-/// outputs 0 and 1 or 2 and 3.
-type Squares = [[int32x4_t; 2]; 2];
+/// Integer accumulators of one vector of outputs for pairs of rows: `[pair][half]` holds, row-major, outputs 0 and 1 or
+/// 2 and 3. Of `M` pairs the first half is used: `M` is the number of rows.
+type Squares<const M: usize> = [[int32x4_t; 2]; M];
 
 impl I8mm {
     #[inline]
@@ -62,16 +72,19 @@ impl I8mm {
         sum
     }
 
-    /// Starts accumulators with one initial value for each of four rows.
+    /// Starts accumulators with one initial value for each row.
     #[inline(always)]
-    fn start_squares(self, initial: [i32; 4]) -> Squares {
-        // SAFETY: NEON is part of the target.
-        [0, 2].map(|m| unsafe { [vcombine_s32(vdup_n_s32(initial[m]), vdup_n_s32(initial[m + 1])); 2] })
+    fn start_squares<const M: usize>(self, initial: [i32; M]) -> Squares<M> {
+        core::array::from_fn(|pair| {
+            let [first, second] = [2 * pair, 2 * pair + 1].map(|m| initial.get(m).copied().unwrap_or(0));
+            // SAFETY: NEON is part of the target.
+            unsafe { [vcombine_s32(vdup_n_s32(first), vdup_n_s32(second)); 2] }
+        })
     }
 
-    /// Returns the sums of each of the four rows.
+    /// Returns the sums of each row.
     #[inline(always)]
-    fn rows(self, squares: Squares) -> [int32x4_t; 4] {
+    fn rows<const M: usize>(self, squares: Squares<M>) -> [int32x4_t; M] {
         core::array::from_fn(|m| {
             let [low, high] = squares[m / 2];
             // SAFETY: NEON is part of the target.
@@ -103,100 +116,89 @@ impl Multiply for I8mm {
     ) {
         // SAFETY: the arguments are passed on; this method and both functions have the contract of `tile::integers`.
         unsafe {
-            match (rows.first_chunk(), sums.first_chunk_mut()) {
-                (Some(rows), Some(sums)) => four_rows::<P, S, V>(self, panels, lanes, rows, blocks, sums),
-                _ => tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums),
+            if const { M.is_multiple_of(2) } {
+                pairs_of_rows::<P, S, M, V>(self, panels, lanes, rows, blocks, sums);
+            } else {
+                tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums);
             }
         }
     }
 }
 
-/// As [`tile::integers`], for four rows.
+/// As [`tile::integers`], for an even number of rows.
 ///
 /// # Safety
 /// As for [`tile::integers`].
 #[inline(always)]
-unsafe fn four_rows<P: QuantPlane, S: ScaleScheme, const V: usize>(
+unsafe fn pairs_of_rows<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
     l: I8mm,
     panels: &[*const u8; V],
     lanes: &[usize; V],
-    rows: &[QuantizedRow; 4],
+    rows: &[QuantizedRow; M],
     blocks: usize,
-    sums: &mut [[float32x4_t; V]; 4],
+    sums: &mut [[float32x4_t; V]; M],
 ) {
-    let macro_bytes = (P::LINES + S::TAIL) * LINE;
-    let block_bytes = S::HEAD * LINE + S::MACROS * macro_bytes;
-    for block in 0..blocks {
-        for mac in 0..S::MACROS {
-            let at = block * block_bytes + S::HEAD * LINE + mac * macro_bytes;
-            let column = (block * S::MACROS + mac) * 64;
-            // SAFETY: the macro-block lies inside the panel, its columns inside the rows.
-            unsafe {
-                let place = |v: usize| ScaleAddress {
-                    head: panels[v].add(block * block_bytes),
-                    tail: panels[v].add(at + P::LINES * LINE),
-                    mac,
-                    sub: 0,
-                    lane: lanes[v],
-                };
-                let places: [ScaleAddress; V] = core::array::from_fn(place);
-                let lines = core::array::from_fn(|v| panels[v].add(at + 4 * lanes[v]));
-                macro_block::<P, S, V>(l, &lines, &places, rows, column, sums);
-            }
-        }
+    for index in 0..blocks * (2 * S::MACROS) {
+        let at = HalfBlock::new::<P, S>(index);
+        // SAFETY: the half block lies inside the panels, its columns inside the rows.
+        unsafe { half_block::<P, S, M, V>(l, panels, lanes, at, rows, sums) };
     }
 }
 
-/// Expands a block of code with the constants `$g` from 0 to 14, in steps of two, and `$h` = `$g` + 1.
+/// Expands a block of code with the constants `$g` from 0 to 6, in steps of two, and `$h` = `$g` + 1.
 macro_rules! pairs_of_groups {
     ($g:ident, $h:ident => $body:block) => {
-        pairs_of_groups!(@ $g $h $body 0 2 4 6 8 10 12 14)
+        pairs_of_groups!(@ $g $h $body 0 2 4 6)
     };
     (@ $g:ident $h:ident $body:block $($value:literal)*) => {
         $({ const $g: usize = $value; const $h: usize = $value + 1; $body })*
     };
 }
 
-/// Adds the products of a macro-block to `sums`; `column` is its first column.
+/// Adds the products of half a macro-block to `sums`.
 ///
 /// # Safety
-/// `lines` must point at the vector's bytes in the macro-block's first line, `places` at its scales, and every
-/// row must be valid for the 64 columns from `column` on.
+/// Every pointer of `panels` must be valid for a panel that has the half block, and every row for its columns.
 #[inline(always)]
-unsafe fn macro_block<P: QuantPlane, S: ScaleScheme, const V: usize>(
+unsafe fn half_block<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
     l: I8mm,
-    lines: &[*const u8; V],
-    places: &[ScaleAddress; V],
-    rows: &[QuantizedRow; 4],
-    column: usize,
-    sums: &mut [[float32x4_t; V]; 4],
+    panels: &[*const u8; V],
+    lanes: &[usize; V],
+    at: HalfBlock,
+    rows: &[QuantizedRow; M],
+    sums: &mut [[float32x4_t; V]; M],
 ) {
     let bias = if P::SIGNED { 0 } else { P::OFFSET };
-    let mut squares = [l.start_squares([0; 4]); V];
+    let column = at.index * HalfBlock::COLUMNS;
+    let mut squares = [l.start_squares([0; M]); V];
     pairs_of_groups!(G, H => {
         // SAFETY: the groups' lines lie inside the macro-block, their columns inside the rows.
         unsafe {
             if const { G.is_multiple_of(S::SUB / 4) } {
                 squares = [l.start_squares(rows.map(|row| -bias * row_sum::<S>(row, column + 4 * G))); V];
             }
-            let a = [0, 2].map(|m| {
-                let eight = |row: QuantizedRow| vld1_s32(row.values.add(column / 4 + G));
-                vcombine_s32(eight(rows[m]), eight(rows[m + 1]))
+            let a: [int32x4_t; M] = core::array::from_fn(|pair| {
+                let eight = |m: usize| vld1_s32(rows[m % M].values.add(column / 4 + G));
+                vcombine_s32(eight(2 * pair), eight(2 * pair + 1))
             });
-            for (squares, line) in squares.iter_mut().zip(lines) {
-                let first = vreinterpretq_u32_u8(P::group::<I8mm, G>(l, *line));
-                let second = vreinterpretq_u32_u8(P::group::<I8mm, H>(l, *line));
+            for (v, squares) in squares.iter_mut().enumerate() {
+                let lines = panels[v].add(at.lines + 4 * lanes[v]);
+                let first = vreinterpretq_u32_u8(P::group::<I8mm, G>(l, lines, at.half));
+                let second = vreinterpretq_u32_u8(P::group::<I8mm, H>(l, lines, at.half));
                 let (low, high) = (vzip1q_u32(first, second), vzip2q_u32(first, second));
-                for (square, a) in squares.iter_mut().zip(a) {
+                for (square, a) in squares[..M / 2].iter_mut().zip(a) {
                     *square = [l.square(square[0], a, low), l.square(square[1], a, high)];
                 }
             }
             if const { (H + 1).is_multiple_of(S::SUB / 4) } {
-                let sub = const { G / (S::SUB / 4) };
                 for v in 0..V {
                     let dots = l.rows(squares[v]).map(|dot| l.finish(dot, 0));
-                    let place = ScaleAddress { sub, ..places[v] };
-                    add_scaled::<S, V>(l, place, rows, column + 4 * G, &dots, v, sums);
+                    let place = if const { G < S::SUB / 4 } {
+                        at.scales::<P, S, 0>(panels[v], lanes[v])
+                    } else {
+                        at.scales::<P, S, 1>(panels[v], lanes[v])
+                    };
+                    add_scaled::<S, M, V>(l, place, rows, column + 4 * G, &dots, v, sums);
                 }
             }
         }
@@ -208,25 +210,25 @@ unsafe fn macro_block<P: QuantPlane, S: ScaleScheme, const V: usize>(
 /// # Safety
 /// As for [`ScaleScheme::scale`], and every row must be valid for the columns.
 #[inline(always)]
-unsafe fn add_scaled<S: ScaleScheme, const V: usize>(
+unsafe fn add_scaled<S: ScaleScheme, const M: usize, const V: usize>(
     l: I8mm,
     place: ScaleAddress,
-    rows: &[QuantizedRow; 4],
+    rows: &[QuantizedRow; M],
     column: usize,
-    dots: &[float32x4_t; 4],
+    dots: &[float32x4_t; M],
     v: usize,
-    sums: &mut [[float32x4_t; V]; 4],
+    sums: &mut [[float32x4_t; V]; M],
 ) {
     // SAFETY: `place` is what `S::scale` and `S::min` require, and the rows have `column` (see `# Safety`).
     unsafe {
         let scale = S::scale(l, place);
-        for m in 0..4 {
+        for m in 0..M {
             let row_scale = *rows[m].scales.add(column / 32);
             sums[m][v] = l.fma(dots[m], l.mul(scale, l.splat(row_scale)), sums[m][v]);
         }
         if S::MIN {
             let min = S::min(l, place);
-            for m in 0..4 {
+            for m in 0..M {
                 sums[m][v] = l.fma(min, l.splat(scaled_sum::<S>(rows[m], column)), sums[m][v]);
             }
         }

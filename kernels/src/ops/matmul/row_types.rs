@@ -1,7 +1,7 @@
 //! The microkernel of the row types: one integer sum from the first column to the last.
 
 use super::formats::{CodebookValues, Int8Values, QuantPlane, RaisedCodebookValues};
-use super::run::MatmulShare;
+use super::run::{MatmulShare, TileShapes};
 use super::simd::MatmulSimd;
 use super::tile::{LINE, QuantizedRow, ahead, sixteen_groups};
 use super::unpacked;
@@ -14,7 +14,7 @@ pub(super) trait RowScheme {
     /// Computes the rows and panels of a share for which another method than tiles is faster; returns the remaining
     /// share.
     #[inline(always)]
-    fn without_tiles<'a, L: MatmulSimd, const V: usize>(_l: L, part: &MatmulShare<'a>) -> MatmulShare<'a> {
+    fn without_tiles<'a, L: MatmulSimd, T: TileShapes>(_l: L, part: &MatmulShare<'a>) -> MatmulShare<'a> {
         part.after(part.rows.start)
     }
 
@@ -119,7 +119,7 @@ impl RowScheme for ByteRow {
             // SAFETY: the group's line lies inside the macro-block, its columns inside the rows.
             unsafe {
                 for v in 0..V {
-                    let weights = Int8Values::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                    let weights = Int8Values::group::<L, { G % 8 }>(l, lines[v].add(4 * lanes[v]), G / 8);
                     for m in 0..M {
                         let a = *rows[m].values.add(column / 4 + G);
                         totals[m][v] = l.dot_signed(totals[m][v], weights, a);
@@ -149,7 +149,7 @@ impl BookRow {
             let factors =
                 [l.factors::<0>(words), l.factors::<4>(words), l.factors::<8>(words), l.factors::<12>(words)];
             sixteen_groups!(G => {
-                let levels = CodebookValues::<2>::group::<L, G>(l, from.add(4 * lane));
+                let levels = CodebookValues::<2>::group::<L, { G % 8 }>(l, from.add(4 * lane), G / 8);
                 l.store_bytes(l.times(levels, factors[G / 4]), to.add(G * LINE + 4 * lane));
             });
         }
@@ -158,9 +158,9 @@ impl BookRow {
 
 impl RowScheme for BookRow {
     #[inline(always)]
-    fn without_tiles<'a, L: MatmulSimd, const V: usize>(l: L, part: &MatmulShare<'a>) -> MatmulShare<'a> {
+    fn without_tiles<'a, L: MatmulSimd, T: TileShapes>(l: L, part: &MatmulShare<'a>) -> MatmulShare<'a> {
         let many = L::WIDE && part.rows.len() >= unpacked::MIN_ROWS;
-        let done = if many { part.unpacked::<L, V>(l) } else { part.panels.start };
+        let done = if many { T::unpacked(l, part) } else { part.panels.start };
         let part = MatmulShare { panels: done..part.panels.end, rows: part.rows.clone(), ..*part };
         part.after(l.some_book_rows(&part))
     }
@@ -195,7 +195,7 @@ impl RowScheme for BookRow {
                     }
                 }
                 for v in 0..V {
-                    let weights = RaisedCodebookValues::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                    let weights = RaisedCodebookValues::group::<L, { G % 8 }>(l, lines[v].add(4 * lanes[v]), G / 8);
                     for m in 0..M {
                         dots[m][v] = l.dot_small(dots[m][v], weights, *rows[m].values.add(column / 4 + G));
                     }

@@ -12,10 +12,96 @@ use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::{PanelType, ROWS};
 use crate::simd::Outlined;
 
-/// Computes a part of a matmul with the instructions of `L`, with `V1` vectors of outputs per tile for a
-/// single row and `VN` for up to four rows.
+/// The shapes of the tiles of an instruction set: how many rows, and for each how many vectors of outputs. See
+/// [`tile_shapes`].
+pub(super) trait TileShapes {
+    /// Vectors that are read once for all rows, so that they stay in L1: as many as the widest tile has.
+    const STRIP: usize;
+
+    /// Returns whether a panel of so many vectors is a whole number of tiles of any shape.
+    fn is_even(per_panel: usize) -> bool;
+
+    /// Returns the rows of the next tile if `left` remain, which is not zero.
+    fn rows(left: usize) -> usize;
+
+    /// Computes `rows` rows from `row` on with tiles of that shape; returns the first vector that remains.
+    fn tiles<L: MatmulSimd, K: Kind>(
+        l: L,
+        kind: &K,
+        share: &MatmulShare<'_>,
+        shape: Shape,
+        rows: Range<usize>,
+        vectors: Range<usize>,
+    ) -> usize;
+
+    /// Calls [`MatmulShare::unpacked`] with the vectors of a single row.
+    fn unpacked<L: MatmulSimd>(l: L, share: &MatmulShare<'_>) -> usize;
+}
+
+/// Defines [`TileShapes`]: the vectors of a single row, and for each other number of rows, in descending order, the rows
+/// and their vectors. Each shape is a copy of the inner loops for every panel type.
+macro_rules! tile_shapes {
+    ($(#[$doc:meta])* $name:ident, 1 => $single:literal $(, $rows:literal => $vectors:literal)*) => {
+        $(#[$doc])*
+        pub(super) struct $name;
+
+        impl $crate::ops::matmul::run::TileShapes for $name {
+            const STRIP: usize = {
+                let (mut strip, others) = ($single, [$($vectors),*]);
+                let mut index = 0;
+                while index < others.len() {
+                    if others[index] > strip {
+                        strip = others[index];
+                    }
+                    index += 1;
+                }
+                strip
+            };
+
+            #[inline(always)]
+            fn is_even(per_panel: usize) -> bool {
+                per_panel.is_multiple_of($single) $(&& per_panel.is_multiple_of($vectors))*
+            }
+
+            #[inline(always)]
+            fn rows(left: usize) -> usize {
+                $(if left >= $rows {
+                    return $rows;
+                })*
+                1
+            }
+
+            #[inline(always)]
+            fn tiles<L: $crate::ops::matmul::simd::MatmulSimd, K: $crate::ops::matmul::run::Kind>(
+                l: L,
+                kind: &K,
+                share: &$crate::ops::matmul::run::MatmulShare<'_>,
+                shape: $crate::ops::matmul::run::Shape,
+                rows: core::ops::Range<usize>,
+                vectors: core::ops::Range<usize>,
+            ) -> usize {
+                match rows.len() {
+                    $($rows => share.row_tiles::<L, K, $rows, $vectors>(l, kind, shape, rows.start, vectors),)*
+                    _ => share.row_tiles::<L, K, 1, $single>(l, kind, shape, rows.start, vectors),
+                }
+            }
+
+            #[inline(always)]
+            fn unpacked<L: $crate::ops::matmul::simd::MatmulSimd>(
+                l: L,
+                share: &$crate::ops::matmul::run::MatmulShare<'_>,
+            ) -> usize {
+                share.unpacked::<L, $single>(l)
+            }
+        }
+    };
+}
+
+pub(super) use tile_shapes;
+
+/// Computes a part of a matmul with the instructions of `L`, in tiles of the shapes `T`, or `R` for W8r.
 #[inline(always)]
-pub(super) fn run<L: MatmulSimd, const V1: usize, const VN: usize>(
+pub(super) fn run<L: MatmulSimd, T: TileShapes, R: TileShapes>(
     l: L,
     product: &MatmulOperands<'_>,
     rows: Range<usize>,
@@ -30,44 +116,45 @@ pub(super) fn run<L: MatmulSimd, const V1: usize, const VN: usize>(
     }
     let part = MatmulShare::checked(product, rows, panels, out);
     macro_rules! compute {
-        ($kind:expr, $vectors:ident) => {
-            l.outline(Task::<_, V1, $vectors> { part: &part, kind: $kind })
+        ($kind:expr, $shapes:ident) => {
+            l.outline(Task::<_, $shapes> { part: &part, kind: $kind, shapes: PhantomData })
         };
     }
     macro_rules! integers {
         ($plane:ty, $scheme:ty) => {
-            compute!(Integers::<$plane, $scheme>(PhantomData), VN)
+            compute!(Integers::<$plane, $scheme>(PhantomData), T)
         };
     }
     by_type!(product.panel, integers, {
         PanelType::F32 | PanelType::F16 | PanelType::BF16 if const { L::FLOATS.is_some() } => unreachable!(),
-        PanelType::F32 => compute!(Floats::<F32Element>(PhantomData), VN),
-        PanelType::F16 => compute!(Floats::<F16Pair>(PhantomData), VN),
-        PanelType::BF16 => compute!(Floats::<Bf16Pair>(PhantomData), VN),
-        PanelType::W8R => compute!(Rows::<ByteRow>(PhantomData), V1),
-        PanelType::W4I => compute!(Rows::<BookRow>(PhantomData), VN),
+        PanelType::F32 => compute!(Floats::<F32Element>(PhantomData), T),
+        PanelType::F16 => compute!(Floats::<F16Pair>(PhantomData), T),
+        PanelType::BF16 => compute!(Floats::<Bf16Pair>(PhantomData), T),
+        PanelType::W8R => compute!(Rows::<ByteRow>(PhantomData), R),
+        PanelType::W4I => compute!(Rows::<BookRow>(PhantomData), T),
     })
 }
 
 /// A share of a matmul with weights of one panel type.
-struct Task<'a, K, const V1: usize, const VN: usize> {
+struct Task<'a, K, T> {
     part: &'a MatmulShare<'a>,
     kind: K,
+    shapes: PhantomData<T>,
 }
 
-impl<L: MatmulSimd, K: Kind, const V1: usize, const VN: usize> Outlined<L> for Task<'_, K, V1, VN> {
+impl<L: MatmulSimd, K: Kind, T: TileShapes> Outlined<L> for Task<'_, K, T> {
     #[inline(always)]
     fn run(self, l: L) {
-        self.kind.compute::<L, V1, VN>(l, self.part);
+        self.kind.compute::<L, T>(l, self.part);
     }
 }
 
 /// The computation for one panel type.
-trait Kind: Sized {
+pub(super) trait Kind: Sized {
     /// Computes a share.
     #[inline(always)]
-    fn compute<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, part: &MatmulShare<'_>) {
-        part.tiles::<L, V1, VN>(l, self);
+    fn compute<L: MatmulSimd, T: TileShapes>(&self, l: L, part: &MatmulShare<'_>) {
+        part.tiles::<L, T>(l, self);
     }
 
     /// Computes the products of `M` rows from `row` with `V` vectors of outputs.
@@ -84,7 +171,7 @@ trait Kind: Sized {
 /// What all tiles of a matmul share, computed once up front: a tile with few columns takes only as long as a
 /// few divisions.
 #[derive(Clone, Copy)]
-struct Shape {
+pub(super) struct Shape {
     weights: *const u8,
     panel_bytes: usize,
     columns: usize,
@@ -112,7 +199,7 @@ struct Floats<E>(PhantomData<E>);
 struct Rows<R>(PhantomData<R>);
 
 /// Addresses of the output vectors of a tile.
-struct Vectors<const V: usize> {
+pub(super) struct Vectors<const V: usize> {
     /// The panel of each vector.
     panels: [*const u8; V],
     /// The first row of each vector within its panel.
@@ -123,8 +210,8 @@ struct Vectors<const V: usize> {
 
 impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
     #[inline(always)]
-    fn compute<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, part: &MatmulShare<'_>) {
-        part.after(l.some_rows::<P, S>(part)).tiles::<L, V1, VN>(l, self);
+    fn compute<L: MatmulSimd, T: TileShapes>(&self, l: L, part: &MatmulShare<'_>) {
+        part.after(l.some_rows::<P, S>(part)).tiles::<L, T>(l, self);
     }
 
     #[inline(always)]
@@ -170,8 +257,8 @@ impl<E: FloatElement> Kind for Floats<E> {
 
 impl<R: RowScheme> Kind for Rows<R> {
     #[inline(always)]
-    fn compute<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, part: &MatmulShare<'_>) {
-        R::without_tiles::<L, V1>(l, part).tiles::<L, V1, VN>(l, self);
+    fn compute<L: MatmulSimd, T: TileShapes>(&self, l: L, part: &MatmulShare<'_>) {
+        R::without_tiles::<L, T>(l, part).tiles::<L, T>(l, self);
     }
 
     #[inline(always)]
@@ -231,58 +318,64 @@ impl<'a> MatmulShare<'a> {
 }
 
 impl MatmulShare<'_> {
-    /// Computes the share with three tile shapes: four rows times `VN` vectors, one row times `V1`, and one
-    /// times one for the remainder. Each is a copy of the inner loops for every panel type, so each has only
-    /// one call site.
+    /// Computes the share with the tiles of `T`, and with one row times one vector for the remainder.
     #[inline(always)]
-    fn tiles<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, kind: &impl Kind) {
+    fn tiles<L: MatmulSimd, T: TileShapes>(&self, l: L, kind: &impl Kind) {
         let per_panel = ROWS / L::WIDTH;
         let shape = Shape::new(self.product);
         let end = self.panels.end * per_panel;
+        let strip = T::STRIP;
         let mut vector = self.panels.start * per_panel;
-        // The vectors of a strip are read once per row or per four rows, so that they stay in L1.
-        let strip = if self.rows.len() == 1 { V1 } else { V1.max(VN) };
-        // If panels are whole numbers of tiles, there is no remainder, and no copy of the loops is generated
-        // for it.
-        let is_even = const { (ROWS / L::WIDTH).is_multiple_of(V1) && V1.is_multiple_of(VN) };
         while vector < end {
             let strip_end = end.min(vector + strip);
             let mut row = self.rows.start;
             let mut next = shape.weights.wrapping_add(strip_end / per_panel * shape.panel_bytes);
-            let lines = match self.rows.len() / 4 {
+            let lines = match self.rows.len() / T::rows(self.rows.len()) {
                 0 => 0,
-                fours => (strip / per_panel * shape.panel_bytes / LINE).div_ceil(fours),
+                _ if self.rows.len() == 1 => 0,
+                tiles => (strip.div_ceil(per_panel) * shape.panel_bytes / LINE).div_ceil(tiles),
             };
             while row < self.rows.end {
-                let rows = if self.rows.end - row >= 4 { 4 } else { 1 };
                 // Prefetches the next strip a few cache lines at a time.
-                if rows == 4 {
-                    for line in 0..lines {
-                        l.prefetch(next.wrapping_add(line * LINE));
-                    }
-                    next = next.wrapping_add(lines * LINE);
+                for line in 0..lines {
+                    l.prefetch(next.wrapping_add(line * LINE));
                 }
-                let mut at = vector;
-                while at < strip_end {
-                    let left = strip_end - at;
-                    if rows == 4 && left >= VN {
-                        self.tile::<L, 4, VN>(l, kind, shape, row, at);
-                        at += VN;
-                    } else if rows == 1 && left >= V1 {
-                        self.tile::<L, 1, V1>(l, kind, shape, row, at);
-                        at += V1;
-                    } else {
-                        assert!(!is_even, "a panel is not a whole number of tiles");
-                        for row in row..row + rows {
-                            self.tile::<L, 1, 1>(l, kind, shape, row, at);
+                next = next.wrapping_add(lines * LINE);
+                let rows = row..row + T::rows(self.rows.end - row);
+                row = rows.end;
+                let rest = T::tiles(l, kind, self, shape, rows.clone(), vector..strip_end);
+                // If panels are whole numbers of tiles, there is no remainder, and no copy of the loops is generated
+                // for it.
+                if T::is_even(per_panel) {
+                    assert!(rest == strip_end, "a panel is not a whole number of tiles");
+                } else {
+                    for vector in rest..strip_end {
+                        for row in rows.clone() {
+                            self.tile::<L, 1, 1>(l, kind, shape, row, vector);
                         }
-                        at += 1;
                     }
                 }
-                row += rows;
             }
             vector = strip_end;
         }
+    }
+
+    /// Computes `M` rows from `row` on with tiles of `V` vectors; returns the first vector that remains.
+    #[inline(always)]
+    pub(super) fn row_tiles<L: MatmulSimd, K: Kind, const M: usize, const V: usize>(
+        &self,
+        l: L,
+        kind: &K,
+        shape: Shape,
+        row: usize,
+        vectors: Range<usize>,
+    ) -> usize {
+        let mut vector = vectors.start;
+        while vectors.end - vector >= V {
+            self.tile::<L, M, V>(l, kind, shape, row, vector);
+            vector += V;
+        }
+        vector
     }
 
     /// Computes `M` rows from `row` times `V` vectors from `vector`.
@@ -306,9 +399,21 @@ impl MatmulShare<'_> {
         };
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         let sums = unsafe { kind.products::<L, M, V>(l, self.product.input, shape, row, &vectors) };
-        for (m, sums) in sums.iter().enumerate() {
-            for (sums, output) in sums.iter().zip(&vectors.outputs) {
-                self.finish(l, *sums, row + m, *output);
+        let mut lanes = [[[0.0; ROWS]; V]; M];
+        for (lanes, sums) in lanes.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+            // SAFETY: a vector has at most sixteen lanes.
+            unsafe { l.store(*sums, lanes.as_mut_ptr()) };
+        }
+        self.finish_tile(lanes.as_flattened(), L::WIDTH, row, &vectors.outputs);
+    }
+
+    /// The epilogue of a tile: one function for all panel types, shapes and instruction sets, since it would be larger
+    /// than the inner loops. Each vector of `sums` has `width` lanes.
+    #[inline(never)]
+    fn finish_tile(&self, sums: &[[f32; ROWS]], width: usize, row: usize, outputs: &[usize]) {
+        for (sums, row) in sums.chunks_exact(outputs.len()).zip(row..) {
+            for (sums, output) in sums.iter().zip(outputs) {
+                self.finish_lanes(&sums[..width.min(ROWS)], row, *output);
             }
         }
     }
@@ -336,21 +441,31 @@ impl MatmulShare<'_> {
 
     /// [`MatmulShare::finish`] for a vector that extends past the last output.
     fn finish_partly<L: MatmulSimd>(&self, l: L, sums: L::F, row: usize, output: usize) {
-        let (product, out) = (self.product, &self.out);
         let mut lanes = [0.0; ROWS];
         // SAFETY: a vector has at most sixteen lanes.
         unsafe { l.store(sums, lanes.as_mut_ptr()) };
-        for (column, lane) in (output..product.outputs).zip(lanes) {
-            let mut y = lane;
-            if let Some(bias) = product.bias.get(column) {
-                y += bias;
-            }
-            // SAFETY: as in `finish`.
-            unsafe {
-                if let Some((residual, stride)) = out.residual {
-                    y += *residual.add(row * stride + column);
+        self.finish_lanes(&lanes[..L::WIDTH], row, output);
+    }
+
+    /// [`MatmulShare::finish`] for the sums of consecutive outputs, of which some may be past the last output.
+    fn finish_lanes(&self, sums: &[f32], row: usize, output: usize) {
+        let (product, out) = (self.product, &self.out);
+        let count = sums.len().min(product.outputs.saturating_sub(output));
+        // SAFETY: `checked` ensures that the row and all outputs lie inside the output matrix; the residual has the same
+        // size as the output, of which this call alone uses these elements.
+        unsafe {
+            let to = out.start.add(row * out.stride + output);
+            let residual = out.residual.map(|(residual, stride)| residual.add(row * stride + output));
+            let bias = product.bias.get(output..).unwrap_or_default();
+            for (index, sum) in sums[..count].iter().enumerate() {
+                let mut y = *sum;
+                if let Some(bias) = bias.get(index) {
+                    y += bias;
                 }
-                *out.start.add(row * out.stride + column) = y;
+                if let Some(residual) = residual {
+                    y += *residual.add(index);
+                }
+                *to.add(index) = y;
             }
         }
     }

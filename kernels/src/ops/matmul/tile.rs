@@ -49,21 +49,9 @@ impl QuantizedRow {
         first: usize,
     ) -> [Self; M] {
         // SAFETY: rows `first` to `first + M - 1` are in `words` (see `# Safety`).
-        unsafe { Self::of(words, layout, core::array::from_fn(|m| first + m)) }
-    }
-
-    /// Returns the rows `rows` of `words`.
-    ///
-    /// # Safety
-    /// `words` must hold more rows of this layout than the largest of `rows`.
-    #[inline(always)]
-    pub(super) unsafe fn of<const M: usize>(
-        words: &[i32],
-        layout: QuantizedRowLayout,
-        rows: [usize; M],
-    ) -> [Self; M] {
-        // SAFETY: `words` holds each row of `rows` (see `# Safety`), in `layout.words()` words.
-        rows.map(|row| unsafe { Self::new(words.as_ptr().add(row * layout.words()), layout) })
+        core::array::from_fn(|m| unsafe {
+            Self::new(words.as_ptr().add((first + m) * layout.words()), layout)
+        })
     }
 
     /// Returns the sum of the integers of the sixteen columns from `column` on.
@@ -109,6 +97,16 @@ macro_rules! sixteen_groups {
 
 pub(super) use sixteen_groups;
 
+/// Expands a block of code with the constant `$g` from 0 to 7.
+macro_rules! eight_groups {
+    ($g:ident => $body:block) => {
+        sixteen_groups!(@ $g $body 0 1 2 3 4 5 6 7)
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use eight_groups;
+
 /// Returns the bytes of a macro-block with its tail.
 pub(super) const fn macro_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
     (P::LINES + S::TAIL) * LINE
@@ -117,6 +115,60 @@ pub(super) const fn macro_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
 /// Returns the bytes of a block: its head and its macro-blocks.
 pub(super) const fn block_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
     S::HEAD * LINE + S::MACROS * macro_bytes::<P, S>()
+}
+
+/// Half a macro-block, 32 columns, of a panel. Inner loops are unrolled for one of them: code for a whole macro-block
+/// would be twice as large, and not faster.
+#[derive(Clone, Copy)]
+pub(super) struct HalfBlock {
+    /// Its index in the panel.
+    pub(super) index: usize,
+    /// The offset of the block in the panel, in bytes.
+    pub(super) head: usize,
+    /// The offset of the macro-block in the panel, in bytes.
+    pub(super) lines: usize,
+    /// The index of the macro-block in its block.
+    pub(super) mac: usize,
+    /// 0 or 1: which half of the macro-block.
+    pub(super) half: usize,
+}
+
+impl HalfBlock {
+    /// Columns.
+    pub(super) const COLUMNS: usize = 32;
+
+    /// Returns half macro-block `index` of a panel.
+    #[inline(always)]
+    pub(super) fn new<P: QuantPlane, S: ScaleScheme>(index: usize) -> Self {
+        let head = index / (2 * S::MACROS) * block_bytes::<P, S>();
+        let mac = index / 2 % S::MACROS;
+        let lines = head + S::HEAD * LINE + mac * macro_bytes::<P, S>();
+        Self { index, head, lines, mac, half: index % 2 }
+    }
+
+    /// Returns the address of the scales of sub-block `SUB` of the half, for rows from `lane` on of `panel`.
+    ///
+    /// # Safety
+    /// The panel must have the half block.
+    #[inline(always)]
+    pub(super) unsafe fn scales<P: QuantPlane, S: ScaleScheme, const SUB: usize>(
+        self,
+        panel: *const u8,
+        lane: usize,
+    ) -> ScaleAddress {
+        let Self { head, lines, mac, half, .. } = self;
+        // SAFETY: the head and the tail belong to the block and the macro-block, which the panel has (see `# Safety`).
+        unsafe {
+            let tail = panel.add(lines + P::LINES * LINE);
+            ScaleAddress {
+                head: panel.add(head),
+                tail,
+                mac,
+                sub: half * (Self::COLUMNS / S::SUB) + SUB,
+                lane,
+            }
+        }
+    }
 }
 
 /// Adds the products of all `blocks` blocks to `sums`, for integer types.
@@ -139,27 +191,21 @@ pub(super) unsafe fn integers<
     blocks: usize,
     sums: &mut [[L::F; V]; M],
 ) {
-    let (macro_bytes, block_bytes) = (macro_bytes::<P, S>(), block_bytes::<P, S>());
     let ahead = ahead(panels, lanes);
-    for block in 0..blocks {
-        for mac in 0..S::MACROS {
-            let at = block * block_bytes + S::HEAD * LINE + mac * macro_bytes;
-            // SAFETY: the macro-block lies inside the panel, its columns inside the rows.
-            unsafe {
-                let heads = panels.map(|panel| panel.add(block * block_bytes));
-                let lines = panels.map(|panel| panel.add(at));
-                let column = (block * S::MACROS + mac) * 64;
-                // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
-                if M == 1 && V > 1 {
-                    for v in (0..V).filter(|&v| lanes[v] == 0) {
-                        for line in 0..P::LINES + S::TAIL {
-                            l.prefetch(lines[v].wrapping_add(ahead + line * LINE));
-                        }
-                    }
+    for index in 0..blocks * (2 * S::MACROS) {
+        let at = HalfBlock::new::<P, S>(index);
+        // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
+        if M == 1 && V > 1 {
+            let lines = const { (P::LINES + S::TAIL).div_ceil(2) };
+            let next = at.lines + at.half * lines * LINE + ahead;
+            for v in (0..V).filter(|&v| lanes[v] == 0) {
+                for line in 0..lines {
+                    l.prefetch(panels[v].wrapping_add(next + line * LINE));
                 }
-                macro_block::<L, P, S, M, V>(l, &heads, &lines, lanes, mac, rows, column, sums);
             }
         }
+        // SAFETY: the half block lies inside the panels, its columns inside the rows.
+        unsafe { half_block::<L, P, S, M, V>(l, panels, lanes, at, rows, sums) };
     }
 }
 
@@ -175,26 +221,24 @@ pub(super) fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V])
     if next > MAX || next == 0 { LONG } else { next }
 }
 
-/// Adds the products of a macro-block to `sums`; `column` is its first column.
+/// Adds the products of half a macro-block to `sums`.
 ///
 /// # Safety
-/// `heads` must point at the block's head and `lines` at the first line of its macro-block `mac`, in each
-/// vector's panel; every row must be valid for the 64 columns from `column` on.
+/// Every pointer of `panels` must be valid for a panel that has the half block, and every row for its columns.
 #[inline(always)]
-unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
+unsafe fn half_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
     l: L,
-    heads: &[*const u8; V],
-    lines: &[*const u8; V],
+    panels: &[*const u8; V],
     lanes: &[usize; V],
-    mac: usize,
+    at: HalfBlock,
     rows: &[QuantizedRow; M],
-    column: usize,
     sums: &mut [[L::F; V]; M],
 ) {
     let bias = if P::SIGNED { L::SIGNED_BIAS } else { P::OFFSET };
+    let column = at.index * HalfBlock::COLUMNS;
     let mut initial = [0; M];
     let mut dots = [[l.start(0); V]; M];
-    sixteen_groups!(G => {
+    eight_groups!(G => {
         // SAFETY: the group's line lies inside the macro-block, its columns inside the rows.
         unsafe {
             if const { G.is_multiple_of(S::SUB / 4) } {
@@ -204,7 +248,7 @@ unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usi
                 }
             }
             for v in 0..V {
-                let weights = P::group::<L, G>(l, lines[v].add(4 * lanes[v]));
+                let weights = P::group::<L, G>(l, panels[v].add(at.lines + 4 * lanes[v]), at.half);
                 for m in 0..M {
                     let a = *rows[m].values.add(column / 4 + G);
                     dots[m][v] = if P::SIGNED {
@@ -218,13 +262,15 @@ unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usi
                 }
             }
             if const { (G + 1).is_multiple_of(S::SUB / 4) } {
-                let sub = const { G / (S::SUB / 4) };
                 for v in 0..V {
-                    let tail = lines[v].add(P::LINES * LINE);
-                    let place = ScaleAddress { head: heads[v], tail, mac, sub, lane: lanes[v] };
+                    let place = if const { G < S::SUB / 4 } {
+                        at.scales::<P, S, 0>(panels[v], lanes[v])
+                    } else {
+                        at.scales::<P, S, 1>(panels[v], lanes[v])
+                    };
                     let scale = S::scale(l, place);
                     for m in 0..M {
-                        let row_scale = *rows[m].scales.add((column + 4 * G) / 32);
+                        let row_scale = *rows[m].scales.add(at.index);
                         let dot = l.finish(dots[m][v], initial[m]);
                         sums[m][v] = l.fma(dot, l.mul(scale, l.splat(row_scale)), sums[m][v]);
                     }

@@ -291,7 +291,7 @@ unsafe fn unpack<P: QuantPlane>(l: Avx512, lines: *const u8, to: *mut u8) {
     // SAFETY: `lines` has the lines of a macro-block, and `to` room for sixteen (see `# Safety`).
     unsafe {
         sixteen_groups!(G => {
-            let values = P::group::<Avx512, G>(l, lines);
+            let values = P::group::<Avx512, { G % 8 }>(l, lines, G / 8);
             let values = if P::SIGNED { values } else { _mm512_sub_epi8(values, _mm512_set1_epi8(P::OFFSET as i8)) };
             l.store_bytes(values, to.add(G * LINE));
         });
