@@ -8,19 +8,7 @@ use siskin_graph::{Attention, AttentionMask, Graph, Node, Op};
 use siskin_kernels::ops::attention::{BLOCK, CacheType, HeadCache as _};
 
 fn attention(layer: usize, attention_mask: AttentionMask) -> Attention {
-    Attention {
-        layer,
-        heads: 2,
-        kv_heads: 2,
-        head_size: 16,
-        scale: 1.0,
-        attention_mask,
-        softcap: None,
-        alibi: Vec::new(),
-        bias: None,
-        sinks: None,
-        projection: None,
-    }
+    Attention { layer, attention_mask, ..Attention::causal(2, 16) }
 }
 
 /// A block table and its storage, as a context has them.

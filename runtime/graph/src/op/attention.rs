@@ -134,6 +134,26 @@ pub struct Attention {
     pub projection: Option<LinformerProjection>,
 }
 
+impl Attention {
+    /// Returns causal attention of layer 0 without a window, with as many key and value heads as query heads, the scale
+    /// 1/√E, and nothing else.
+    pub fn causal(heads: usize, head_size: usize) -> Self {
+        Self {
+            layer: 0,
+            heads,
+            kv_heads: heads,
+            head_size,
+            scale: 1.0 / (head_size as f32).sqrt(),
+            attention_mask: AttentionMask::Causal(None),
+            softcap: None,
+            alibi: Vec::new(),
+            bias: None,
+            sinks: None,
+            projection: None,
+        }
+    }
+}
+
 /// Inputs k, v: stores them for the cross-attention of another graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreCrossKv {
