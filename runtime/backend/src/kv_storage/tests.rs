@@ -3,7 +3,7 @@ use crate::block_table::{
     BlockLayout, BlockTable, CacheOptions, CacheTypes, KvBudget, KvGroupKind, NO_BLOCK, SequenceId,
 };
 use crate::{BlockStorage as _, ForwardPass, ModelPart};
-use siskin_format::{ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::{Attention, AttentionMask, Graph, Node, Op};
 use siskin_kernels::ops::attention::{BLOCK, CacheType, HeadCache as _};
 
@@ -52,7 +52,7 @@ impl Cache {
     }
 
     fn copy_blocks(&mut self) {
-        self.table.take_copies().for_each(|copy| self.storage.copy(copy).unwrap());
+        self.table.make_copies(|copy| self.storage.copy(copy)).unwrap();
     }
 
     fn fork(&mut self, sequence: SequenceId) -> SequenceId {
@@ -112,6 +112,38 @@ fn a_fork_at_a_length_shares_only_the_tokens_before_it() {
         [70.0, -1.0, 69.0]
     );
     assert_eq!(cache.table.fork_at(first, 131).unwrap_err().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn a_copy_that_fails_leaves_the_block_shared() {
+    let mut cache = Cache::new(&[None, Some(8)], 256);
+    let first = cache.table.create();
+    cache.extend(first, 70);
+    cache.store(first, 69, 1.0);
+    let second = cache.fork(first);
+    let shared = [0, 1].map(|group| cache.table.blocks(second, group).unwrap().to_vec());
+    let free = [0, 1].map(|group| cache.table.free_blocks(group).len());
+    for successes in [0, 1] {
+        cache.table.extend(second, 1).unwrap();
+        let mut made = 0;
+        let failed = cache.table.make_copies(|copy| {
+            made += 1;
+            if made > successes { Err(Error::unsupported("copy", "no")) } else { cache.storage.copy(copy) }
+        });
+        assert_eq!((failed.is_err(), made), (true, successes + 1));
+        cache.table.roll_back(second, 70);
+        for group in successes..2 {
+            assert_eq!(cache.table.blocks(second, group).unwrap(), shared[group], "{successes}");
+            assert_eq!(cache.table.free_blocks(group).len(), free[group]);
+        }
+        assert_eq!([cache.value(first, 69), cache.value(second, 69)], [1.0, 1.0], "{successes}");
+        cache.table.make_copies(|_| panic!("nothing is due")).unwrap();
+    }
+    cache.extend(second, 1);
+    cache.store(second, 69, 2.0);
+    assert_eq!([cache.value(first, 69), cache.value(second, 69)], [1.0, 2.0]);
+    [first, second].into_iter().for_each(|sequence| cache.table.remove(sequence));
+    assert_eq!(cache.table.free_blocks(0).len(), 8);
 }
 
 #[test]
