@@ -1,7 +1,6 @@
 //! Sequences that share blocks: forks, and the copies that are made before a shared block is written.
 
-use super::block_pool::BlockPool;
-use super::{BlockCopy, BlockId, BlockTable, KvGroupKind, NO_BLOCK, Sequence, SequenceId, no_sequence, too_long};
+use super::{BLOCK, BlockCopy, BlockId, BlockTable, KvGroupKind, NO_BLOCK, Sequence, SequenceId, too_long};
 use siskin_format::{Error, ErrorKind, Result};
 
 impl BlockTable {
@@ -29,32 +28,24 @@ impl BlockTable {
     /// Makes the blocks of other sequences, one list per group, the first `length` tokens of an empty sequence.
     ///
     /// # Errors
-    /// If the sequence has tokens, or if a list does not have the blocks, all in use, that these tokens need.
+    /// If the sequence has tokens, or if a list does not have the blocks that these tokens need, each with committed
+    /// tokens of another sequence: blocks that it has only reserved are refused.
     pub fn attach(&mut self, id: SequenceId, length: usize, lists: &[&[BlockId]]) -> Result<()> {
-        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
-        if sequence.length > 0 {
+        if self.sequence(id)?.length > 0 {
             let message = "the sequence has tokens already; reset it first";
             return Err(Error::new(ErrorKind::State, "sequence", message));
         }
         if length > self.layout.options.context_length {
             return Err(too_long(length, self.layout.options.context_length));
         }
-        let fits = |group: &BlockPool, list: &[BlockId]| {
-            list.len() == group.kind.blocks_of(length)
-                && list.iter().enumerate().all(|(index, &block)| match block {
-                    NO_BLOCK => group.kind.may_be_evicted(index, length),
-                    block => group.is_allocated(block),
-                })
-        };
-        if lists.len() != self.groups.len()
-            || !self.groups.iter().zip(lists).all(|(group, list)| fits(group, list))
-        {
+        let fits = |(group, list): (usize, &&[BlockId])| self.is_held(group, list, length);
+        if lists.len() != self.groups.len() || !lists.iter().enumerate().all(fits) {
             let message = format!("are not those of a sequence of {length} tokens");
             return Err(Error::argument("blocks", message));
         }
+        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return Ok(()) };
         for ((group, blocks), list) in self.groups.iter_mut().zip(&mut sequence.blocks).zip(lists) {
             if group.kind.grows() || group.kind == KvGroupKind::RecurrentState {
-                // Shared first: the sequence may have reserved them itself.
                 list.iter().filter(|&&block| block != NO_BLOCK).for_each(|&block| group.share(block));
                 group.truncate(blocks, 0);
                 blocks.extend_from_slice(list);
@@ -63,6 +54,23 @@ impl BlockTable {
         sequence.reserved = 0;
         (sequence.length, sequence.committed) = (length, length);
         Ok(())
+    }
+
+    /// Returns whether a list has the blocks of `length` tokens in a group, each with tokens of a sequence.
+    fn is_held(&self, group: usize, list: &[BlockId], length: usize) -> bool {
+        let kind = self.groups[group].kind;
+        let is_held = |index: usize, block: BlockId| {
+            let mut holders = self.sequences.iter().flatten().filter(|sequence| match kind {
+                KvGroupKind::RecurrentState => sequence.committed == length,
+                _ => sequence.committed >= length.min((index + 1) * BLOCK),
+            });
+            holders.any(|sequence| sequence.blocks[group].get(index) == Some(&block))
+        };
+        list.len() == kind.blocks_of(length)
+            && list.iter().enumerate().all(|(index, &block)| match block {
+                NO_BLOCK => kind.may_be_evicted(index, length),
+                block => is_held(index, block),
+            })
     }
 
     /// Calls `copy` with each copy that is due since the last call, which must be before any block is written. If one

@@ -156,6 +156,11 @@ fn attached_blocks_are_shared_and_must_fit() {
     for wrong in [&blocks[..1], &[blocks[0], NO_BLOCK], &[blocks[0], 7]] {
         assert_eq!(cache.table.attach(second, 128, &[wrong]).unwrap_err().kind(), ErrorKind::Argument);
     }
+    cache.table.reserve(first, 64).unwrap();
+    let reserved = cache.table.blocks(first, 0).unwrap().to_vec();
+    assert_eq!(reserved.len(), 3);
+    let error = cache.table.attach(second, 192, &[&reserved]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument, "the third block is only reserved");
     cache.table.attach(second, 128, &[&blocks]).unwrap();
     cache.table.remove(first);
     assert_eq!((cache.table.length(second).unwrap(), cache.value(second, 100)), (128, 1.0));
