@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{CpuFeatures, DeviceKind};
-use siskin_tests::golden::{self, LEVELS, NAMES, emulate, load, model, relative_error, score, session};
+use siskin_tests::golden::{
+    self, LEVELS, NAMES, devices, emulate, load, model, relative_error, score, session,
+};
 
 #[test]
 fn logits_are_those_of_pytorch_on_both_executors() {
     let mut report = String::new();
     for name in NAMES {
         let golden = load(name);
-        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        for device in devices() {
             let model = model(&golden.file, device, 2, CpuFeatures::NONE);
             for (ids, want) in golden.ids.iter().zip(&golden.logits) {
                 let error = relative_error(&score(&model, ids, 64), want);
@@ -73,7 +75,10 @@ fn a_greedy_continuation_is_that_of_the_reference() {
                 })
                 .collect::<Vec<_>>()
         };
-        assert_eq!(run(DeviceKind::Cpu), run(DeviceKind::Reference), "{name}");
+        let want = run(DeviceKind::Reference);
+        for device in devices().filter(|device| *device != DeviceKind::Reference) {
+            assert_eq!(run(device), want, "{name} on {device:?}");
+        }
     }
 }
 
