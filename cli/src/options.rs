@@ -3,6 +3,7 @@
 use crate::output::{self, Bar};
 use crate::{embedded, input_path};
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use siskin::file::File;
 use siskin::governor::ThrottleTarget;
 use siskin::result_cache::{ResultCache, ResultCacheOptions};
@@ -115,15 +116,32 @@ impl OpenArgs {
 }
 
 /// Where a model runs.
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub(crate) enum DeviceArg {
-    /// The fastest device that this build supports
-    #[default]
-    Auto,
-    /// Optimized kernels for this CPU
-    Cpu,
-    /// Scalar reference implementation, slow
-    Reference,
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DeviceArg(DeviceKind);
+
+impl ValueEnum for DeviceArg {
+    fn value_variants<'a>() -> &'a [Self] {
+        const COUNT: usize = DeviceKind::ALL.len();
+        const ALL: [DeviceArg; COUNT] = {
+            let mut all = [DeviceArg(DeviceKind::Auto); COUNT];
+            let mut index = 0;
+            while index < COUNT {
+                all[index].0 = DeviceKind::ALL[index];
+                index += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self.0 {
+            DeviceKind::Auto => ("auto", "The fastest device that this build supports"),
+            DeviceKind::Cpu => ("cpu", "Optimized kernels for this CPU"),
+            DeviceKind::Reference => ("reference", "Scalar reference implementation, slow"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
 }
 
 /// Options for running models.
@@ -158,14 +176,9 @@ pub(crate) struct ModelArgs {
 
 impl ModelArgs {
     pub(crate) fn options(&self) -> Result<ModelOptions> {
-        let device = match self.device {
-            DeviceArg::Auto => DeviceKind::Auto,
-            DeviceArg::Cpu => DeviceKind::Cpu,
-            DeviceArg::Reference => DeviceKind::Reference,
-        };
         let disabled_cpu_features = self.cpu_features.as_deref().map_or(Ok(CpuFeatures::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
-        Ok(ModelOptions { threads: self.threads, device, disabled_cpu_features, skip })
+        Ok(ModelOptions { threads: self.threads, device: self.device.0, disabled_cpu_features, skip })
     }
 
     /// Returns the same options without the adapter, for a second model.

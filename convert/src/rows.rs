@@ -17,8 +17,8 @@ pub(crate) fn values(tensor: &Tensor, row: usize, out: &mut [f32]) -> bool {
         .is_some_and(|panel| panel::row_values(tensor.panel, panel, row % ROWS, tensor.columns, out))
 }
 
-/// Writes row `row` as the exact blocks that its panels hold. Returns false and writes nothing if the panels hold other
-/// blocks or the row is out of range.
+/// Writes row `row` as the exact blocks that its panels hold. Returns false if the panels hold what such blocks cannot
+/// or the row is out of range.
 pub(crate) fn exact(tensor: &Tensor, row: usize, block: BlockType, out: &mut [u8]) -> bool {
     block.codec().panel == tensor.panel
         && panel(tensor, row)

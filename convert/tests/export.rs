@@ -6,7 +6,8 @@ use siskin_convert::export::{self, Dtype, ExportOptions, ExportReport, FORMATS};
 use siskin_convert::import::gguf::Gguf;
 use siskin_convert::{PackOptions, Recipe};
 use siskin_format::ErrorKind;
-use siskin_format::file::File;
+use siskin_format::file::{File, FileWriter, Metadata, StorageRole, TensorSpec};
+use siskin_kernels::panel::PanelType;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -124,6 +125,52 @@ fn blocks_come_back_to_the_byte() {
     );
     if lost == 0 {
         assert_same_tensors(&file, &file_again, "tiny.gguf");
+    }
+}
+
+/// Writes `file` again with the code 3, which is no ternary digit, everywhere in its ternary panels.
+fn with_code_3(file: &File, types: serde_json::Value, to: &Path) -> File {
+    let mut writer = FileWriter::new(std::fs::File::create(to).unwrap()).unwrap();
+    for tensor in file.tensors() {
+        let mut bytes = tensor.data.to_vec();
+        let (rows, columns) = (tensor.rows as u64, tensor.columns as u64);
+        let spec = match tensor.role {
+            StorageRole::Vector => TensorSpec::vector(&tensor.name, columns),
+            StorageRole::Matrix => TensorSpec::matrix(&tensor.name, tensor.panel, rows, columns),
+        };
+        if spec.role == StorageRole::Matrix && tensor.panel == PanelType::TERNARY {
+            let block = tensor.panel.block_bytes();
+            bytes.chunks_exact_mut(block).for_each(|block| block[64..].fill(0xff));
+        }
+        writer.tensor(&spec, |sink| sink.write(&bytes)).unwrap();
+    }
+    let mut metadata: Metadata = file.metadata().clone();
+    metadata.quantization.insert("types".to_owned(), types);
+    writer.finish(&metadata).unwrap();
+    File::open(to).unwrap()
+}
+
+#[test]
+fn weights_that_the_block_type_cannot_hold_are_refused() {
+    let folder = Folder::new("export-ternary");
+    let file = packed(&data("gguf/tiny.gguf"), &folder);
+    let name = "blk.1.ffn_up.weight";
+    assert_eq!(file.tensor(name).unwrap().panel, PanelType::TERNARY);
+    let cases = [
+        (serde_json::json!({"TQ1_0": 1}), None),
+        (serde_json::json!({"TQ1_0": 1, "TQ2_0": 1}), Some(35)),
+        (serde_json::json!({}), Some(35)),
+    ];
+    for (types, exported) in cases {
+        let model = with_code_3(&file, types.clone(), &folder.join("model.siskin"));
+        let to = folder.join("model.gguf");
+        match written(&model, &to, &ExportOptions { force: true, ..ExportOptions::default() }) {
+            Ok(_) => assert_eq!(Some(Gguf::open(&to).unwrap().tensor(name).unwrap().ggml_type), exported),
+            Err(error) => {
+                assert_eq!((exported, error.kind(), error.place()), (None, ErrorKind::Unsupported, name));
+                assert!(error.message().contains("TQ1_0"), "{types}: {error}");
+            }
+        }
     }
 }
 

@@ -204,6 +204,15 @@ pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
     }
 }
 
+/// Returns the constant of a device.
+fn constant(device: DeviceKind) -> siskin_device {
+    match device {
+        DeviceKind::Auto => SISKIN_DEVICE_AUTO,
+        DeviceKind::Cpu => SISKIN_DEVICE_CPU,
+        DeviceKind::Reference => SISKIN_DEVICE_REFERENCE,
+    }
+}
+
 /// Sets the device that the model runs on.
 ///
 /// # Safety
@@ -217,14 +226,10 @@ pub unsafe extern "C" fn siskin_model_options_set_device(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.model.device = match device {
-                SISKIN_DEVICE_AUTO => DeviceKind::Auto,
-                SISKIN_DEVICE_CPU => DeviceKind::Cpu,
-                SISKIN_DEVICE_REFERENCE => DeviceKind::Reference,
-                other => {
-                    return Err(PendingError::argument("device", format!("{other} is not a siskin_device")));
-                }
-            };
+            let known = DeviceKind::ALL.iter().find(|kind| constant(**kind) == device);
+            options.model.device = *known.ok_or_else(|| {
+                PendingError::argument("device", format!("{device} is not a siskin_device"))
+            })?;
             Ok(())
         })
     }

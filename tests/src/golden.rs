@@ -115,6 +115,11 @@ pub fn emulate() {
     }
 }
 
+/// Returns the devices with a backend of their own: all but the automatic choice.
+pub fn devices() -> impl Iterator<Item = DeviceKind> {
+    DeviceKind::ALL.iter().copied().filter(|device| *device != DeviceKind::Auto)
+}
+
 /// Opens a model of `file`.
 ///
 /// # Panics

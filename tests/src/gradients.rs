@@ -43,6 +43,16 @@ pub struct GradientCase {
     pub outputs: Vec<f32>,
 }
 
+impl GradientCase {
+    /// Returns the names of the operations that use a weight, for messages.
+    pub fn operations(&self, weight: usize) -> String {
+        let nodes = self.program.graph.nodes.iter().filter(|node| node.op.weights().contains(&weight));
+        let mut names: Vec<&str> = nodes.map(|node| node.op.name()).collect();
+        names.dedup();
+        names.join(", ")
+    }
+}
+
 /// Returns the folder of a golden model.
 pub fn folder(name: &str) -> PathBuf {
     let decoder = golden::NAMES.contains(&name);
@@ -149,7 +159,9 @@ pub fn sample<T: Real>(gradient: &[T]) -> Vec<f64> {
 /// If its file is missing or corrupt.
 pub fn reference(name: &str) -> HashMap<String, Vec<f32>> {
     let path = paths::data("gradients").join(format!("{name}.safetensors"));
-    let bytes = std::fs::read(&path).expect("the reference gradients are part of the repository");
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| {
+        panic!("{}: {error}; docs/adding-to-the-trainer.md says how to make it", path.display())
+    });
     let tensors = safetensors::parse(Bytes::new(bytes)).expect("reference gradients parse");
     let numbers = |data: &Bytes| data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
     tensors.into_iter().map(|(name, tensor)| (name, numbers(&tensor.data))).collect()

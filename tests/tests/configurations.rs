@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use siskin::OutputHead;
 use siskin::file::{Bytes, File};
 use siskin::tokenizer::Tokenizer;
-use siskin::{CpuFeatures, DeviceKind, Error, ErrorKind, Model, ModelOptions, Result};
+use siskin::{CpuFeatures, Error, ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::extent::cases;
+use siskin_tests::golden::devices;
 use siskin_tests::{golden, paths, texts};
 
 /// Encoders with their output heads, and encoder–decoders.
@@ -56,7 +57,7 @@ fn readers_are_those_of_pytorch() {
     let mut report = String::new();
     for &(name, head) in READERS {
         let golden = texts::load_from(&folder(name), None);
-        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        for device in devices() {
             let model = golden::model(&golden.file, device, 2, CpuFeatures::NONE);
             assert_eq!(model.graphs().encoder.as_ref().unwrap().head, head, "{name}");
             let mut check = |what: &str, got: &[f32], want: &[f32]| {
@@ -80,7 +81,7 @@ fn readers_are_those_of_pytorch() {
 fn writers_are_those_of_pytorch() {
     for name in WRITERS {
         let golden = golden::load_from(&folder(name), None);
-        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        for device in devices() {
             let model = golden::model(&golden.file, device, 2, CpuFeatures::NONE);
             for (ids, want) in golden.ids.iter().zip(&golden.logits) {
                 let error = golden::relative_error(&golden::score(&model, ids, 64), want);

@@ -2,14 +2,19 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{CpuFeatures, DeviceKind};
-use siskin_tests::golden::{self, LEVELS, NAMES, emulate, load, model, relative_error, score, session};
+use siskin_graph::arch::FAMILIES;
+use siskin_tests::golden::{
+    self, LEVELS, NAMES, devices, emulate, load, model, relative_error, score, session,
+};
+use siskin_tests::{paths, texts};
+use std::collections::HashSet;
 
 #[test]
 fn logits_are_those_of_pytorch_on_both_executors() {
     let mut report = String::new();
     for name in NAMES {
         let golden = load(name);
-        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        for device in devices() {
             let model = model(&golden.file, device, 2, CpuFeatures::NONE);
             for (ids, want) in golden.ids.iter().zip(&golden.logits) {
                 let error = relative_error(&score(&model, ids, 64), want);
@@ -73,7 +78,10 @@ fn a_greedy_continuation_is_that_of_the_reference() {
                 })
                 .collect::<Vec<_>>()
         };
-        assert_eq!(run(DeviceKind::Cpu), run(DeviceKind::Reference), "{name}");
+        let want = run(DeviceKind::Reference);
+        for device in devices().filter(|device| *device != DeviceKind::Reference) {
+            assert_eq!(run(device), want, "{name} on {device:?}");
+        }
     }
 }
 
@@ -210,4 +218,36 @@ fn a_stopped_session_is_as_it_was() {
     session.prefill(&golden.ids[0][6..]).unwrap();
     let width = session.logits().len();
     assert!(relative_error(session.logits(), &golden.logits[0][22 * width..]) < 1e-4);
+}
+
+/// Families without a golden, each with the reason.
+const WITHOUT_GOLDEN: &[(&str, &str)] = &[];
+
+#[test]
+fn every_family_has_a_golden() {
+    let packed = NAMES.iter().map(|name| load(name).file);
+    let packed = packed.chain(texts::NAMES.iter().map(|name| texts::load(name, None).file));
+    let compared: HashSet<String> = packed.map(|file| file.metadata().architecture.clone()).collect();
+    for family in FAMILIES {
+        let is_excepted = WITHOUT_GOLDEN.iter().any(|(name, _)| *name == family.name);
+        assert_ne!(
+            compared.contains(family.name),
+            is_excepted,
+            "{}: needs a golden in NAMES of tests/src/golden.rs or tests/src/texts.rs, or a reason in \
+             WITHOUT_GOLDEN, and not both",
+            family.name
+        );
+    }
+}
+
+#[test]
+fn every_golden_is_listed() {
+    for (folder, names) in [("golden", NAMES), ("golden-texts", texts::NAMES)] {
+        for entry in std::fs::read_dir(paths::data(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let is_listed = names.contains(&name);
+            assert!(is_listed || !path.is_dir(), "{folder}/{name} is compared by no test");
+        }
+    }
 }

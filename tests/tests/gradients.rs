@@ -43,17 +43,22 @@ fn compare<T: Real>(name: &str, limit: f64) -> String {
     let whole: f64 = reference.values().map(|kept| f64::from(kept[0]).powi(2)).sum::<f64>().sqrt();
     let untrained =
         |weight: &str| UNTRAINED.iter().any(|(model, part)| *model == name && weight.contains(part));
-    let trained =
-        case.program.graph.weights.iter().zip(&gradients).filter(|(weight, _)| !untrained(&weight.name));
-    for (weight, gradient) in trained {
-        let (got, want) = (sample(gradient), &reference[&weight.name]);
+    let weights = case.program.graph.weights.iter().zip(&gradients).enumerate();
+    for (index, (weight, gradient)) in weights.filter(|(_, (weight, _))| !untrained(&weight.name)) {
+        let Some(want) = reference.get(&weight.name) else {
+            report += &format!("{name}: {} ({}) has no reference\n", weight.name, case.operations(index));
+            continue;
+        };
+        let got = sample(gradient);
         let largest = f64::from(want[1]).max(1e-3 * whole / (gradient.len() as f64).sqrt());
         let scale = |index: usize| if index == 0 { f64::from(want[0]).max(1e-3 * whole) } else { largest };
         let errors = got.iter().zip(want).enumerate();
         let worst =
             errors.map(|(i, (got, want))| (got - f64::from(*want)).abs() / scale(i)).fold(0.0, f64::max);
         if worst.is_nan() || worst > limit {
-            report += &format!("{name}: {} {worst:.1e}\n", weight.name);
+            let is_zero = gradient.iter().all(|number| number.f64() == 0.0);
+            let what = if is_zero { "has no gradient".to_owned() } else { format!("{worst:.1e}") };
+            report += &format!("{name}: {} ({}) {what}\n", weight.name, case.operations(index));
         }
     }
     report
@@ -159,8 +164,10 @@ fn gradients_match_finite_differences() {
                 };
                 let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
                 let error = (slope - gradient[place]).abs() / largest;
-                let tensor = &case.program.graph.weights[weight].name;
-                assert!(error < 1e-4, "{name}: {tensor} at {place}: {slope} and {}", gradient[place]);
+                let (tensor, operations) =
+                    (&case.program.graph.weights[weight].name, case.operations(weight));
+                let found = gradient[place];
+                assert!(error < 1e-4, "{name}: {tensor} ({operations}) at {place}: {slope} and {found}");
             }
         }
     }

@@ -2,7 +2,7 @@
 //! `tests/golden-scripts/make_golden_kinds.py`.
 
 use siskin::{CpuFeatures, DeviceKind, ErrorKind, Model, Session, SessionOptions, StreamingWindow};
-use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
+use siskin_tests::golden::{LEVELS, devices, emulate, load, model, relative_error, score};
 use siskin_tests::kinds::{FIRST, PREFIX, RECENT, masked};
 
 fn options(window: Option<StreamingWindow>, batch: usize) -> SessionOptions {
@@ -188,7 +188,7 @@ fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
     let golden = load("llama-dynamic");
     let (ids, want) = (&golden.ids[0], &golden.logits[0]);
     let width = want.len() / ids.len();
-    for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+    for device in devices() {
         let model = model(&golden.file, device, 2, CpuFeatures::NONE);
         let mut session = model.session(options(None, 4)).unwrap();
         session.prefill(ids).unwrap();
@@ -204,7 +204,7 @@ fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
 #[test]
 fn longrope_has_short_factors_up_to_the_original_length() {
     let (long, short) = (masked("phi3-longrope", "logits"), masked("phi3-longrope", "short"));
-    for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+    for device in devices() {
         let model = model(&long.file, device, 2, CpuFeatures::NONE);
         for (row, ids) in long.ids.iter().enumerate() {
             assert!(relative_error(&score(&model, ids, 64), &long.logits[row]) <= 1e-4);

@@ -5,9 +5,9 @@
 use serde_json::Value;
 use siskin::encoder::{ExitCriterion, OverflowMode, Scored, Tokens};
 use siskin::file::Bytes;
-use siskin::{DeviceKind, EncoderOptions, ErrorKind, LayerSet, Model, ModelOptions, OutputRows};
+use siskin::{EncoderOptions, ErrorKind, LayerSet, Model, ModelOptions, OutputRows};
 use siskin_convert::import::safetensors;
-use siskin_tests::golden::{self, relative_error, score};
+use siskin_tests::golden::{self, devices, relative_error, score};
 use siskin_tests::{paths, texts};
 
 /// Models with a head on each layer.
@@ -34,7 +34,7 @@ fn texts_leave_where_pytorch_lets_them() {
         let file = texts::with_words(&format!("golden-exits/{name}"));
         let expected = expected(&format!("{name}/expected.json"));
         let texts = words(&expected["texts"]);
-        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        for device in devices() {
             let options = ModelOptions { threads: 2, device, ..ModelOptions::default() };
             let model = Model::from_file(file.clone(), &options).unwrap();
             for run in expected["runs"].as_array().unwrap() {
@@ -130,7 +130,7 @@ fn models_without_a_layer_are_those_of_pytorch() {
         let (name, layer) = key.split_once('.').unwrap();
         let skip = LayerSet::of(&[layer.parse().unwrap()]).unwrap();
         let options = |device| ModelOptions { threads: 2, device, skip, ..ModelOptions::default() };
-        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        for device in devices() {
             let got = if golden::NAMES.contains(&name) {
                 let golden = golden::load(name);
                 let model = Model::from_file(golden.file, &options(device)).unwrap();

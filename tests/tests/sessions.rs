@@ -8,7 +8,7 @@ use siskin::{
     Session, SessionOptions,
 };
 use siskin_convert::{OpenOptions, PackedCache, open_any};
-use siskin_tests::golden::{load, model, session};
+use siskin_tests::golden::{devices, load, model, session};
 use siskin_tests::paths;
 use std::sync::OnceLock;
 
@@ -105,7 +105,7 @@ fn nothing_can_be_chosen_before_the_first_token() {
 #[test]
 fn every_session_has_its_own_stop() {
     let golden = load("llama");
-    for device in [DeviceKind::Cpu, DeviceKind::Reference] {
+    for device in devices() {
         let mut first = session(&model(&golden.file, device, 2, CpuFeatures::NONE), 64);
         first.prefill(&golden.ids[0][..4]).unwrap();
         let mut second = first.fork().unwrap();

@@ -4,7 +4,7 @@ use siskin::encoder::{EncoderOptions, Tokens};
 use siskin::{
     BatchEntry, Context, CpuFeatures, DeviceKind, ErrorKind, OutputRows, SequenceInput, SessionOptions,
 };
-use siskin_tests::golden::{LEVELS, emulate, model, relative_error};
+use siskin_tests::golden::{LEVELS, devices, emulate, model, relative_error};
 use siskin_tests::texts::{self, NAMES, WRITERS, encoder, load, read, score};
 
 #[test]
@@ -12,7 +12,7 @@ fn outputs_are_those_of_pytorch_on_both_executors() {
     let mut report = String::new();
     for name in NAMES {
         let golden = load(name, None);
-        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        for device in devices() {
             let model = model(&golden.file, device, 2, CpuFeatures::NONE);
             let mut check = |what: &str, got: &[f32], want: &[f32]| {
                 let error = relative_error(got, want);

@@ -82,14 +82,17 @@ impl<'a> ExportModel<'a> {
         self.file.metadata().provenance.get(key).and_then(serde_json::Value::as_str).unwrap_or_default()
     }
 
-    /// Returns the block type that the panels of a matrix hold losslessly.
+    /// Returns the block type that matrices with these panels are exported as, or `None` if it must be a float type.
+    ///
+    /// Of several block types with one panel type, it is the last that the metadata counts, or the last of all if it
+    /// counts none of them. Which tensor had which type is not recorded: [`rows::exact`](crate::rows::exact) fails for
+    /// a row that blocks of this type cannot hold, and the export with it.
     pub(crate) fn block_of(&self, panel: PanelType) -> Option<BlockType> {
         let types = self.file.metadata().quantization.get("types");
-        let had = |block: &BlockType| types.is_some_and(|types| types.get(block.name()).is_some());
-        let holds = |block: &&BlockType| block.codec().panel == panel && panel != PanelType::Q8S16;
-        let mut fitting = BlockType::ALL.iter().filter(holds);
-        // Two ternary block types share one panel type: the metadata records which one it was.
-        let ternary = fitting.clone().find(|block| had(block));
-        ternary.or_else(|| fitting.next_back()).copied()
+        let counted = |block: &BlockType| types.is_some_and(|types| types.get(block.name()).is_some());
+        let fitting = || BlockType::ALL.iter().filter(|block| block.codec().panel == panel);
+        let is_recorded = fitting().any(counted);
+        let mut possible = fitting().filter(|block| !is_recorded || counted(block));
+        possible.rfind(|block| block.codec().can_unpack()).copied()
     }
 }

@@ -288,7 +288,13 @@ impl<'a> Entry<'a> {
         out: &mut [u8],
     ) -> Result<()> {
         let TensorTransform::Neighbors(count) = take else {
-            return self.read(rows::blocks(tensor, row, block, out));
+            if block.codec().panel != tensor.panel {
+                return self.read(rows::blocks(tensor, row, block, out));
+            }
+            return match rows::exact(tensor, row, block, out) {
+                true => Ok(()),
+                false => Err(cannot_hold(tensor, block)),
+            };
         };
         let columns = tensor.columns;
         let mut values = vec![0.0; columns];
@@ -340,6 +346,12 @@ impl<'a> Entry<'a> {
     fn broken(&self) -> Error {
         Error::corrupt(&self.name, "its rows cannot be read from the packed file")
     }
+}
+
+/// Returns the error for panels with weights that blocks of the type they would be exported as cannot hold.
+fn cannot_hold(tensor: &Tensor, block: BlockType) -> Error {
+    let message = format!("has weights that {} blocks cannot hold: export it as floats", block.name());
+    Error::unsupported(&tensor.name, message)
 }
 
 /// Values from here on round to infinity in f16.

@@ -28,6 +28,13 @@ impl BlockFields {
     /// All zero.
     pub(crate) const ZERO: Self =
         Self { codes: [0; 256], d: [0; 2], m: [0; 2], scales: [0; 16], mins: [0; 16], exact: [0.0; 16] };
+
+    /// Returns whether all scale fields except `exact`, and the codes of the first `columns` columns, are the same.
+    pub(crate) fn is_same(&self, other: &Self, columns: usize) -> bool {
+        self.codes[..columns] == other.codes[..columns]
+            && (self.d, self.m) == (other.d, other.m)
+            && (self.scales, self.mins) == (other.scales, other.mins)
+    }
 }
 
 /// How a stored code is converted to the integer q.

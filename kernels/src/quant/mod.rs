@@ -18,6 +18,9 @@ use bit_fields::BlockFields;
 /// Encodes one block: values, optional importance of each value, bytes of the block.
 pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
+/// Splits block number `slot` of a panel block into its fields.
+pub(crate) type Split = fn(block: &[u8], slot: usize, parts: &mut BlockFields);
+
 /// Writes block number `slot` of a panel block from its fields.
 pub(crate) type Join = fn(parts: &BlockFields, slot: usize, block: &mut [u8]);
 
@@ -44,7 +47,7 @@ pub(crate) enum BlockForm {
     /// Elements of a float format; the function converts any whole number of them.
     Float(fn(&[u8], &mut [f32])),
     /// Codes and scales; the function splits block number `slot` of a panel block into its fields.
-    Integer(fn(block: &[u8], slot: usize, parts: &mut BlockFields)),
+    Integer(Split),
 }
 
 impl BlockCodec {
@@ -65,6 +68,11 @@ impl BlockCodec {
     /// Returns whether the type has an encoder.
     pub fn can_encode(&self) -> bool {
         self.encode.is_some()
+    }
+
+    /// Returns whether [`unpack`](crate::panel::unpack) restores the blocks from panels.
+    pub fn can_unpack(&self) -> bool {
+        matches!(self.form, BlockForm::Float(_)) || self.join.is_some()
     }
 
     pub(crate) fn form(&self) -> BlockForm {

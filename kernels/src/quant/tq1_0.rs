@@ -49,11 +49,12 @@ fn join(parts: &BlockFields, _: usize, block: &mut [u8]) {
     block[52..].copy_from_slice(&parts.d[0].to_le_bytes());
 }
 
-/// Packs digits; the inverse of [`put_digits`]. Rounds up, so that truncation recovers every digit.
+/// Packs digits; the inverse of [`put_digits`]. Rounds up, so that truncation recovers every digit. Codes above 2 are no
+/// digits, and give any byte.
 fn join_digits(codes: &[u8], bytes: &mut [u8]) {
     let stride = bytes.len();
     for (i, byte) in bytes.iter_mut().enumerate() {
-        let digits = (0..5).map(|t| codes.get(t * stride + i).map_or(0, |&code| u16::from(code)));
+        let digits = (0..5).map(|t| codes.get(t * stride + i).map_or(0, |&code| u32::from(code)));
         let number = digits.fold(0, |number, digit| 3 * number + digit);
         *byte = (number * 256).div_ceil(243) as u8;
     }

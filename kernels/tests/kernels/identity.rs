@@ -192,7 +192,8 @@ fn columns(block: BlockType) -> [usize; 2] {
     match block.codec().elements {
         1 => [97, 300],
         256 => [256, 1280],
-        _ => [96, 576],
+        32 => [96, 576],
+        other => panic!("{}: add columns that are whole blocks of {other}", block.name()),
     }
 }
 

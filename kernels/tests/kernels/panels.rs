@@ -31,7 +31,8 @@ fn check(source: BlockType, blocks: &[u8], values: &[f32], rows: usize, k: usize
 fn check_unpacked(source: BlockType, panel: &[u8], lane: usize, blocks: &[u8]) {
     let k = blocks.len() / source.codec().bytes * source.codec().elements;
     let mut again = vec![0xa5; blocks.len()];
-    let has_blocks = PanelType::for_block(source) != PanelType::Q8S16;
+    let has_blocks = source.codec().can_unpack();
+    assert_eq!(has_blocks, PanelType::for_block(source) != PanelType::Q8S16, "{}", source.name());
     assert_eq!(unpack(source, panel, lane, k, &mut again), has_blocks, "{}", source.name());
     if has_blocks && source != BlockType::TQ1_0 {
         assert_eq!(again, blocks, "{} k {k} row {lane}", source.name());
@@ -69,6 +70,39 @@ fn unpacking_gives_the_reference_values() {
                 check(source, &data["blocks"], &values, rows, blocks * source.codec().elements);
             }
         }
+    }
+}
+
+/// Block types that share a panel type either hold a row exactly or are refused.
+#[test]
+fn blocks_of_another_type_hold_the_same_panel_or_are_refused() {
+    let repacked = |source: BlockType, target: BlockType, blocks: &[u8], k: usize| {
+        let panel = |ty: BlockType, row: &[u8]| {
+            let mut panel = vec![0; PanelType::for_block(ty).panel_bytes(k).unwrap()];
+            assert!(pack(ty, &[row], k, &mut panel));
+            panel
+        };
+        let held = panel(source, blocks);
+        let mut row = vec![0; target.row_bytes(k).unwrap()];
+        unpack(target, &held, 0, k, &mut row).then(|| {
+            assert!(panel(target, &row) == held, "{} as {}", source.name(), target.name());
+        })
+    };
+    for source in block_types() {
+        let data = golden(source.name());
+        let shares = |target: &BlockType| PanelType::for_block(*target) == PanelType::for_block(source);
+        for target in block_types().filter(shares) {
+            for block in data["blocks"].chunks(source.row_bytes(256).unwrap()).take(12) {
+                repacked(source, target, block, 256);
+            }
+        }
+    }
+    let mut block = vec![0; 66];
+    assert!(repacked(BlockType::TQ2_0, BlockType::TQ1_0, &block, 256).is_some());
+    for codes in [&[0, 0, 3][..], &[0xff; 64]] {
+        block[..codes.len()].copy_from_slice(codes);
+        assert!(repacked(BlockType::TQ2_0, BlockType::TQ1_0, &block, 256).is_none(), "3 is no ternary digit");
+        assert!(repacked(BlockType::TQ2_0, BlockType::TQ2_0, &block, 256).is_some());
     }
 }
 

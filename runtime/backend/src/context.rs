@@ -375,7 +375,7 @@ impl Context {
 
     /// Copies the blocks that sequences no longer share.
     fn copy_blocks(&mut self) -> Result<()> {
-        self.table.take_copies().try_for_each(|copy| self.executable.block_storage_mut().copy(copy))
+        self.table.make_copies(|copy| self.executable.block_storage_mut().copy(copy))
     }
 
     /// Runs the batch through a pass, once the model's governor allows it.

@@ -21,9 +21,23 @@ use siskin_graph::pass::layers::LayerSet;
 use siskin_graph::{Graph, StreamingWindow};
 use siskin_kernels::ops::attention::CacheType;
 
-/// The choice of a backend, `--device` of the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum DeviceKind {
+macro_rules! devices {
+    ($($(#[$attribute:meta])* $name:ident,)*) => {
+        /// The choice of a backend, `--device` of the command line.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        pub enum DeviceKind {
+            $($(#[$attribute])* $name,)*
+        }
+
+        impl DeviceKind {
+            /// All choices. The options of the command line and of C are checked against it, and tests of backends
+            /// iterate over it.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+devices! {
     /// The fastest device that this build supports: the CPU.
     #[default]
     Auto,
@@ -148,9 +162,13 @@ impl LoadedModel {
     pub fn external(file: File, external: Arc<dyn ExternalModel>, options: &ModelOptions) -> Result<Self> {
         let backend = ExternalModelBackend { model: Arc::clone(&external) };
         let can = backend.capabilities();
+        let is_other_device = match options.device {
+            DeviceKind::Auto | DeviceKind::Cpu => false,
+            DeviceKind::Reference => true,
+        };
         let refusals = [
             (options.skip != LayerSet::NONE && !can.layer_skipping, "layers", "it cannot skip layers"),
-            (options.device == DeviceKind::Reference, "device", "leave out the device"),
+            (is_other_device, "device", "leave out the device"),
             (
                 options.disabled_cpu_features != CpuFeatures::NONE && !can.cpu_features,
                 "cpu_features",

@@ -208,8 +208,28 @@ impl Graph {
 mod tests {
     use super::*;
     use crate::Builder;
-    use crate::op::{Add, Norm, NormKind, Rope, SliceColumns};
+    use crate::op::{Add, Norm, NormKind, RelativePositionBias, Rope, SliceColumns};
     use crate::rope::RopeTable;
+
+    #[test]
+    fn bias_tables_have_a_value_for_each_bucket_and_head() {
+        for (heads, buckets) in [(1, 0), (1, 32), (2, 8), (4, 1)] {
+            for length in 0..=40 {
+                let mut b = Builder::new(&|_| false);
+                let x = b.embed("token_embd.weight", 10, 8);
+                let table = b.vector("attn_rel_b.weight", length);
+                let bias =
+                    Some(RelativePositionBias { table, buckets, max_distance: 20, bidirectional: true });
+                let attention = Attention { bias, ..Attention::causal(heads, 8 / heads) };
+                let output = b.attention(x, x, x, attention);
+                let found = b.finish(output).check();
+                let fits = length % heads == 0 && length >= buckets * heads;
+                assert_eq!(found.is_ok(), fits, "{length} values for {buckets} buckets and {heads} heads");
+                let names_it = |error: &Error| error.message().contains("attn_rel_b.weight");
+                assert!(found.as_ref().err().is_none_or(names_it), "{found:?}");
+            }
+        }
+    }
 
     /// A graph of one operation on two values of 8 and of 6 columns.
     fn of(op: impl Into<Op>, inputs: &[ValueId]) -> Graph {

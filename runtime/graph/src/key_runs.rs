@@ -97,19 +97,7 @@ mod tests {
         marked.sequences[1].prefix = 3;
         for texts in [texts, marked] {
             for attention_mask in sights {
-                let description = Attention {
-                    layer: 0,
-                    heads: 1,
-                    kv_heads: 1,
-                    head_size: 4,
-                    scale: 1.0,
-                    attention_mask,
-                    softcap: None,
-                    alibi: Vec::new(),
-                    bias: None,
-                    sinks: None,
-                    projection: None,
-                };
+                let description = Attention { attention_mask, ..Attention::causal(1, 4) };
                 for (text, span) in texts.spans().enumerate() {
                     let of_row = |row| description.key_runs(&texts, &texts, text, row);
                     let want: usize = (0..span.len()).flat_map(of_row).map(|run| run.len()).sum();

@@ -148,20 +148,7 @@ fn check(name: &str, cases: impl IntoIterator<Item = One>) {
 }
 
 fn attention(heads: usize, kv_heads: usize, head_size: usize, attention_mask: AttentionMask) -> Attention {
-    let scale = 1.0 / (head_size as f32).sqrt();
-    Attention {
-        layer: 0,
-        heads,
-        kv_heads,
-        head_size,
-        scale,
-        attention_mask,
-        softcap: None,
-        alibi: Vec::new(),
-        bias: None,
-        sinks: None,
-        projection: None,
-    }
+    Attention { kv_heads, attention_mask, ..Attention::causal(heads, head_size) }
 }
 
 fn attend(lengths: &[usize], description: Attention, weights: &[usize]) -> One {

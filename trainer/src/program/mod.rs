@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use siskin_format::file::File;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
-use siskin_graph::op::{Rope, SinusoidalPositions};
+use siskin_graph::op::{HeadRole, Rope, SinusoidalPositions};
 use siskin_graph::pass::prune;
 use siskin_graph::{AttentionMask, Graph, Node, Op, RowKind, ValueId, Weight, WeightId};
 
@@ -128,25 +128,11 @@ impl Program {
 
     /// Finds the first node of the head, and the value that enters it.
     fn find_head(&self) -> (usize, usize) {
-        let alone = |op: &Op| {
-            matches!(
-                op,
-                Op::Linear(_)
-                    | Op::Norm(_)
-                    | Op::Activate(_)
-                    | Op::Gate(_)
-                    | Op::SliceColumns(_)
-                    | Op::Add(_)
-                    | Op::Affine(_)
-                    | Op::Scale(_)
-                    | Op::Softcap(_)
-                    | Op::Clamp(_)
-            )
-        };
         let nodes = &self.graph.nodes;
         let mut best = (nodes.len(), self.graph.output);
         for first in (0..nodes.len()).rev() {
-            if !alone(&nodes[first].op) || self.graph.values[nodes[first].output].rows != RowKind::Outputs {
+            let is_outside = nodes[first].op.head_role() == HeadRole::Outside;
+            if is_outside || self.graph.values[nodes[first].output].rows != RowKind::Outputs {
                 break;
             }
             let made: Vec<usize> = nodes[first..].iter().map(|node| node.output).collect();

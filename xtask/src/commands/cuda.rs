@@ -23,6 +23,9 @@ pub(crate) const COMPILED: &str = "cuda";
 const DEVICES: [u32; 3] = [80, 87, 90];
 /// Those that `cargo xtask test` compiles for; each further device takes as long again.
 const DEFAULT_DEVICES: [u32; 1] = [87];
+/// The filters of the tests of the CUDA driver, of its tables and of its sources: modules of `siskin-cuda`, and `cuda` of
+/// `siskin-trainer`.
+const TESTS: [&str; 5] = ["batch_tables::", "cuda::", "driver::", "ops::attention::", "sources::"];
 /// The compiler and the tools that it calls, of one release.
 const PACKAGES: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.*",
@@ -90,11 +93,23 @@ fn driver(nvcc: &Path) -> Result {
 
     let features = ["--workspace", "--features=siskin-trainer/cuda", "--locked"];
     run(cargo(&["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
-    let mut test = cargo(&["test", "--lib"]);
-    test.args(features)
-        .args(["--", "cuda::", "driver::", "sources::"])
-        .env("LD_LIBRARY_PATH", home.join("lib"));
-    run(&mut test)
+    let test = || {
+        let mut test = cargo(&["test", "--lib"]);
+        test.args(features).arg("--");
+        test
+    };
+    let listed = output(test().arg("--list"))?;
+    let unmatched = unmatched(&listed);
+    if !unmatched.is_empty() {
+        return Err(format!("no test has {} in its name: correct TESTS", unmatched.join(" or ")));
+    }
+    run(test().args(TESTS).env("LD_LIBRARY_PATH", home.join("lib")))
+}
+
+/// Returns the filters of [`TESTS`] that match no test of those that `--list` printed.
+fn unmatched(listed: &str) -> Vec<&'static str> {
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    TESTS.into_iter().filter(|filter| !names.iter().any(|name| name.contains(filter))).collect()
 }
 
 /// Returns kernel files with this extension, sorted by name.
@@ -245,6 +260,19 @@ ptxas info    : Used 28 registers, used 0 barriers, 384 bytes cmem[0]
 ptxas info    : Compiling entry function 'add_f32' for 'sm_87'
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 29 registers, used 0 barriers, 384 bytes cmem[0]";
+
+    #[test]
+    fn filters_without_tests_are_found() {
+        let listed = "batch_tables::tests::a: test
+cuda::op::tests::b: test
+driver::nvrtc::tests::c: test
+driver: benchmark
+sources::tests::d: test
+
+4 tests, 1 benchmarks";
+        assert_eq!(unmatched(listed), ["ops::attention::"]);
+        assert!(unmatched(&listed.replace("cuda::op", "ops::attention")).contains(&"cuda::"));
+    }
 
     #[test]
     fn ptxas_resource_usage_is_parsed() {

@@ -411,3 +411,20 @@ pub(super) fn factors(model: &ExportModel<'_>) -> Result<Vec<Extra>> {
     }
     Ok(extras)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_exported_block_type_has_one_file_type() {
+        for &block in BlockType::ALL {
+            let lines = FILE_TYPES.iter().filter(|(known, _)| *known == block).count();
+            // The others are exported as floats.
+            assert_eq!(lines, usize::from(block.codec().can_unpack()), "{}", block.name());
+        }
+        let numbers: HashSet<u32> = FILE_TYPES.iter().map(|(_, number)| *number).collect();
+        assert_eq!(numbers.len(), FILE_TYPES.len());
+    }
+}

@@ -46,3 +46,27 @@ pub fn block_of(ggml_type: u32) -> Option<(u64, u64)> {
 pub fn type_name(ggml_type: u32) -> Option<&'static str> {
     TYPES.iter().find(|row| row.0 == ggml_type).map(|row| row.1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siskin_kernels::quant::BlockType;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_block_type_has_the_number_name_and_sizes_of_its_line() {
+        for &block in BlockType::ALL {
+            let codec = block.codec();
+            let line = TYPES.iter().find(|row| row.0 == codec.gguf_id);
+            let want = (codec.gguf_id, codec.name, codec.elements as u64, codec.bytes as u64);
+            assert_eq!(line, Some(&want), "{}: files with this type are refused", block.name());
+        }
+    }
+
+    #[test]
+    fn numbers_and_names_are_unique() {
+        let numbers: HashSet<u32> = TYPES.iter().map(|row| row.0).collect();
+        let names: HashSet<&str> = TYPES.iter().map(|row| row.1).collect();
+        assert_eq!((numbers.len(), names.len()), (TYPES.len(), TYPES.len()));
+    }
+}

@@ -120,6 +120,14 @@ impl BlockPool {
         self.reference_counts[block as usize] += 1;
     }
 
+    /// Increments the reference count of a block that may have been freed since, but was not written.
+    pub(super) fn take_back(&mut self, block: BlockId) {
+        if !self.is_allocated(block) {
+            self.free.retain(|&free| free != block);
+        }
+        self.share(block);
+    }
+
     /// Decrements the reference count; at zero the block is free.
     pub(super) fn release(&mut self, block: BlockId) {
         let reference_counts = &mut self.reference_counts[block as usize];

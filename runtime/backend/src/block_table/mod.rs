@@ -4,7 +4,7 @@
 //! A group is the layers that keep the same positions: those with full attention, those with a sliding window. Each group
 //! has its own blocks, of 64 positions each, and a sequence has one block list per group. Blocks are
 //! reference-counted: a fork shares them, and the first sequence to write to a shared block gets a copy (copy on
-//! write; see [`BlockTable::take_copies`]). Blocks that have left a sliding window return to the free list.
+//! write; see [`BlockTable::make_copies`]). Blocks that have left a sliding window return to the free list.
 //!
 //! Sequences that are encoded as a whole have groups of their own: layers whose keys and values are dropped after the
 //! layer, all in the same blocks, and the cross-attention keys and values, which stay until the next sequence is
@@ -13,6 +13,7 @@
 mod block_pool;
 mod layout;
 mod save;
+mod sharing;
 
 use block_pool::BlockPool;
 pub use block_pool::{KvGroupKind, SlidingWindow};
@@ -139,66 +140,6 @@ impl BlockTable {
         })
     }
 
-    /// Forks the first `length` tokens of a sequence, and its encoded input.
-    pub fn fork_at(&mut self, of: SequenceId, length: usize) -> Result<SequenceId> {
-        let source = self.sequence(of)?;
-        source.check_length(&self.groups, length)?;
-        let expected_length = if length == source.length { source.expected_length } else { 0 };
-        let mut blocks = self.empty_lists();
-        for ((group, fork), list) in self.groups.iter().zip(&mut blocks).zip(&source.blocks) {
-            // Others are reserved for this sequence alone.
-            let shared = match group.kind {
-                KvGroupKind::CrossAttention => list.len(),
-                kind => kind.blocks_of(length).min(list.len()),
-            };
-            fork.extend_from_slice(&list[..shared]);
-        }
-        let fork = Sequence { length, expected_length, committed: length, reserved: 0, blocks, ..*source };
-        for (group, blocks) in self.groups.iter_mut().zip(&fork.blocks) {
-            blocks.iter().filter(|&&block| block != NO_BLOCK).for_each(|&block| group.share(block));
-        }
-        Ok(self.place(fork))
-    }
-
-    /// Makes the blocks of other sequences, one list per group, the first `length` tokens of an empty sequence.
-    ///
-    /// # Errors
-    /// If the sequence has tokens, or if a list does not have the blocks, all in use, that these tokens need.
-    pub fn attach(&mut self, id: SequenceId, length: usize, lists: &[&[BlockId]]) -> Result<()> {
-        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
-        if sequence.length > 0 {
-            let message = "the sequence has tokens already; reset it first";
-            return Err(Error::new(ErrorKind::State, "sequence", message));
-        }
-        if length > self.layout.options.context_length {
-            return Err(too_long(length, self.layout.options.context_length));
-        }
-        let fits = |group: &BlockPool, list: &[BlockId]| {
-            list.len() == group.kind.blocks_of(length)
-                && list.iter().enumerate().all(|(index, &block)| match block {
-                    NO_BLOCK => group.kind.may_be_evicted(index, length),
-                    block => group.is_allocated(block),
-                })
-        };
-        if lists.len() != self.groups.len()
-            || !self.groups.iter().zip(lists).all(|(group, list)| fits(group, list))
-        {
-            let message = format!("are not those of a sequence of {length} tokens");
-            return Err(Error::argument("blocks", message));
-        }
-        for ((group, blocks), list) in self.groups.iter_mut().zip(&mut sequence.blocks).zip(lists) {
-            if group.kind.grows() || group.kind == KvGroupKind::RecurrentState {
-                // Shared first: the sequence may have reserved them itself.
-                list.iter().filter(|&&block| block != NO_BLOCK).for_each(|&block| group.share(block));
-                group.truncate(blocks, 0);
-                blocks.extend_from_slice(list);
-            }
-        }
-        sequence.reserved = 0;
-        (sequence.length, sequence.committed) = (length, length);
-        Ok(())
-    }
-
     /// Returns the blocks of a sequence in a group, [`NO_BLOCK`] for those that have left a sliding window.
     pub fn blocks(&self, id: SequenceId, group: usize) -> Option<&[BlockId]> {
         Some(self.sequences.get(id)?.as_ref()?.blocks.get(group)?)
@@ -207,12 +148,6 @@ impl BlockTable {
     /// Returns the blocks of a group that no sequence uses.
     pub fn free_blocks(&self, group: usize) -> &[BlockId] {
         self.groups.get(group).map_or(&[], BlockPool::free)
-    }
-
-    /// Returns the copies that are due since the last call, in the order in which they must be made, before any block
-    /// is written.
-    pub fn take_copies(&mut self) -> std::vec::Drain<'_, BlockCopy> {
-        self.copies.drain(..)
     }
 
     /// Returns the maximum number of blocks of one group per sequence.

@@ -3,24 +3,12 @@ use crate::block_table::{
     BlockLayout, BlockTable, CacheOptions, CacheTypes, KvBudget, KvGroupKind, NO_BLOCK, SequenceId,
 };
 use crate::{BlockStorage as _, ForwardPass, ModelPart};
-use siskin_format::{ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::{Attention, AttentionMask, Graph, Node, Op};
 use siskin_kernels::ops::attention::{BLOCK, CacheType, HeadCache as _};
 
 fn attention(layer: usize, attention_mask: AttentionMask) -> Attention {
-    Attention {
-        layer,
-        heads: 2,
-        kv_heads: 2,
-        head_size: 16,
-        scale: 1.0,
-        attention_mask,
-        softcap: None,
-        alibi: Vec::new(),
-        bias: None,
-        sinks: None,
-        projection: None,
-    }
+    Attention { layer, attention_mask, ..Attention::causal(2, 16) }
 }
 
 /// A block table and its storage, as a context has them.
@@ -64,7 +52,7 @@ impl Cache {
     }
 
     fn copy_blocks(&mut self) {
-        self.table.take_copies().for_each(|copy| self.storage.copy(copy).unwrap());
+        self.table.make_copies(|copy| self.storage.copy(copy)).unwrap();
     }
 
     fn fork(&mut self, sequence: SequenceId) -> SequenceId {
@@ -127,6 +115,38 @@ fn a_fork_at_a_length_shares_only_the_tokens_before_it() {
 }
 
 #[test]
+fn a_copy_that_fails_leaves_the_block_shared() {
+    let mut cache = Cache::new(&[None, Some(8)], 256);
+    let first = cache.table.create();
+    cache.extend(first, 70);
+    cache.store(first, 69, 1.0);
+    let second = cache.fork(first);
+    let shared = [0, 1].map(|group| cache.table.blocks(second, group).unwrap().to_vec());
+    let free = [0, 1].map(|group| cache.table.free_blocks(group).len());
+    for successes in [0, 1] {
+        cache.table.extend(second, 1).unwrap();
+        let mut made = 0;
+        let failed = cache.table.make_copies(|copy| {
+            made += 1;
+            if made > successes { Err(Error::unsupported("copy", "no")) } else { cache.storage.copy(copy) }
+        });
+        assert_eq!((failed.is_err(), made), (true, successes + 1));
+        cache.table.roll_back(second, 70);
+        for group in successes..2 {
+            assert_eq!(cache.table.blocks(second, group).unwrap(), shared[group], "{successes}");
+            assert_eq!(cache.table.free_blocks(group).len(), free[group]);
+        }
+        assert_eq!([cache.value(first, 69), cache.value(second, 69)], [1.0, 1.0], "{successes}");
+        cache.table.make_copies(|_| panic!("nothing is due")).unwrap();
+    }
+    cache.extend(second, 1);
+    cache.store(second, 69, 2.0);
+    assert_eq!([cache.value(first, 69), cache.value(second, 69)], [1.0, 2.0]);
+    [first, second].into_iter().for_each(|sequence| cache.table.remove(sequence));
+    assert_eq!(cache.table.free_blocks(0).len(), 8);
+}
+
+#[test]
 fn attached_blocks_are_shared_and_must_fit() {
     let mut cache = Cache::new(&[None], 256);
     let [first, second] = [cache.table.create(), cache.table.create()];
@@ -136,6 +156,11 @@ fn attached_blocks_are_shared_and_must_fit() {
     for wrong in [&blocks[..1], &[blocks[0], NO_BLOCK], &[blocks[0], 7]] {
         assert_eq!(cache.table.attach(second, 128, &[wrong]).unwrap_err().kind(), ErrorKind::Argument);
     }
+    cache.table.reserve(first, 64).unwrap();
+    let reserved = cache.table.blocks(first, 0).unwrap().to_vec();
+    assert_eq!(reserved.len(), 3);
+    let error = cache.table.attach(second, 192, &[&reserved]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument, "the third block is only reserved");
     cache.table.attach(second, 128, &[&blocks]).unwrap();
     cache.table.remove(first);
     assert_eq!((cache.table.length(second).unwrap(), cache.value(second, 100)), (128, 1.0));

@@ -23,7 +23,7 @@ pub use call::{Destination, DeviceWeight, OpCall, OpTensors, RowSequences};
 
 use siskin_device::Precision;
 use siskin_format::Result;
-use siskin_graph::{Graph, Node, dispatch};
+use siskin_graph::{Graph, Node, Op, dispatch};
 
 use crate::command_builder::CommandBuilder;
 
@@ -59,21 +59,26 @@ pub trait CudaForward {
     fn forward(&self, work: &mut CommandBuilder<'_>, call: &OpCall<'_>, tensors: OpTensors<'_>);
 }
 
+/// Returns the forward pass of an operation.
+fn forward_of(op: &Op) -> &dyn CudaForward {
+    dispatch!(op, |operation| operation)
+}
+
 /// Refuses operations without kernels, or whose kernels exceed the limits.
 ///
 /// # Errors
 /// As described.
 pub fn check(graph: &Graph, limits: KernelLimits) -> Result<()> {
-    graph.nodes.iter().try_for_each(|node| dispatch!(&node.op, |op| op.check(node, limits)))
+    graph.nodes.iter().try_for_each(|node| forward_of(&node.op).check(node, limits))
 }
 
 /// Returns the f32 elements that a node's forward pass writes for backward.
 pub fn saved_len(node: &Node, rows: usize) -> usize {
-    dispatch!(&node.op, |op| op.saved_len(rows))
+    forward_of(&node.op).saved_len(rows)
 }
 
 /// Appends a node's forward pass to the command list. Scratch memory of operations before it is free again.
 pub fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, tensors: OpTensors<'_>) {
     work.scratch.clear();
-    dispatch!(&call.node.op, |op| op.forward(work, call, tensors));
+    forward_of(&call.node.op).forward(work, call, tensors);
 }

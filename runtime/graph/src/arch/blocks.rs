@@ -54,16 +54,10 @@ pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &ModelConfig, x: ValueId) -> 
 pub(super) fn attention(hyper: &ModelConfig, layer: usize) -> Attention {
     Attention {
         layer,
-        heads: hyper.heads,
         kv_heads: hyper.kv_heads,
-        head_size: hyper.head_size,
         scale: hyper.attention_scale(),
         attention_mask: AttentionMask::Causal(hyper.windows[layer]),
-        softcap: None,
-        alibi: Vec::new(),
-        bias: None,
-        sinks: None,
-        projection: None,
+        ..Attention::causal(hyper.heads, hyper.head_size)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Embedding models made from decoders: they encode whole sequences and have no LM head.
 
 use super::{ConfigReader, Family};
+use crate::op::HeadRole;
 use crate::pass::cut;
 use crate::{AttentionMask, Graph, Op, OutputHead, Weight, WeightId};
 use siskin_format::{Error, Result};
@@ -91,9 +92,9 @@ fn scored(graph: &Graph) -> Result<usize> {
     let mut value = graph.output;
     loop {
         let node = graph.nodes.iter().rev().find(|node| node.output == value);
-        match node.map(|node| (&node.op, node.inputs.as_slice())) {
-            Some((Op::Softcap(_) | Op::Scale(_), &[input])) => value = input,
-            Some((Op::Linear(_), &[input])) => return Ok(input),
+        match node.map(|node| (node.op.head_role(), node.inputs.as_slice())) {
+            Some((HeadRole::AfterLogits, &[input])) => value = input,
+            Some((HeadRole::Logits, &[input])) => return Ok(input),
             _ => return Err(Error::unsupported("graph", "the logits must be the output of a linear layer")),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::operation::check;
 use super::{Operands, Operation, ShapeCheck};
-use crate::types::{ValueShape, WeightId};
+use crate::types::{ValueShape, Weight, WeightId};
 
 /// RoPE on each head of `head_size` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +78,16 @@ pub struct RelativePositionBias {
 }
 
 impl RelativePositionBias {
+    /// Checks that the table has a value for each bucket and head. It may have more buckets, which are not read.
+    fn check(&self, operands: &Operands<'_>, heads: usize) -> ShapeCheck {
+        let Weight { name, columns, .. } = &operands.weights[self.table];
+        let buckets = self.buckets;
+        let is_whole = heads > 0 && columns.is_multiple_of(heads) && columns / heads >= buckets;
+        check(is_whole, || {
+            format!("{name} has {columns} values, which are not those of {buckets} buckets for {heads} heads")
+        })
+    }
+
     /// Returns the bucket of a distance from the query to the key: one for each small distance, then logarithmically
     /// spaced.
     pub fn bucket(&self, distance: i64) -> usize {
@@ -134,6 +144,26 @@ pub struct Attention {
     pub projection: Option<LinformerProjection>,
 }
 
+impl Attention {
+    /// Returns causal attention of layer 0 without a window, with as many key and value heads as query heads, the scale
+    /// 1/√E, and nothing else.
+    pub fn causal(heads: usize, head_size: usize) -> Self {
+        Self {
+            layer: 0,
+            heads,
+            kv_heads: heads,
+            head_size,
+            scale: 1.0 / (head_size as f32).sqrt(),
+            attention_mask: AttentionMask::Causal(None),
+            softcap: None,
+            alibi: Vec::new(),
+            bias: None,
+            sinks: None,
+            projection: None,
+        }
+    }
+}
+
 /// Inputs k, v: stores them for the cross-attention of another graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreCrossKv {
@@ -173,6 +203,7 @@ impl Operation for Attention {
             operands.input_has(1, columns)?;
             operands.input_has(2, columns)?;
         }
+        self.bias.map_or(Ok(()), |bias| bias.check(operands, heads))?;
         self.sinks.map_or(Ok(()), |sinks| operands.weight_has(sinks, heads))
     }
 

@@ -99,18 +99,6 @@ mod tests {
     }
 
     fn memory(layer: usize) -> Attention {
-        Attention {
-            layer,
-            heads: 1,
-            kv_heads: 1,
-            head_size: 8,
-            scale: 1.0,
-            attention_mask: AttentionMask::CrossAttention,
-            softcap: None,
-            alibi: Vec::new(),
-            bias: None,
-            sinks: None,
-            projection: None,
-        }
+        Attention { layer, attention_mask: AttentionMask::CrossAttention, ..Attention::causal(1, 8) }
     }
 }

@@ -146,19 +146,7 @@ mod tests {
     use crate::{Attention, Builder, NormKind};
 
     fn attention(layer: usize) -> Attention {
-        Attention {
-            layer,
-            heads: 1,
-            kv_heads: 1,
-            head_size: 8,
-            scale: 1.0,
-            attention_mask: AttentionMask::Causal(None),
-            softcap: None,
-            alibi: Vec::new(),
-            bias: None,
-            sinks: None,
-            projection: None,
-        }
+        Attention { layer, ..Attention::causal(1, 8) }
     }
 
     /// Pre-norm layers: a norm before attention and one before the feed-forward block.

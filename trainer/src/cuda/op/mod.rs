@@ -52,7 +52,8 @@ pub(super) fn forward(
 /// Appends an operation's backward pass to the command list.
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     work.scratch.clear();
-    dispatch!(&call.node.op, |op| op.backward(work, call, back));
+    let operation: &dyn CudaBackward = dispatch!(&call.node.op, |operation| operation);
+    operation.backward(work, call, back);
 }
 
 /// Appends the fused norm of a sum of two values, which the node before adds.

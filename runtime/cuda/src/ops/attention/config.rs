@@ -151,19 +151,7 @@ mod tests {
     use super::*;
 
     fn attention(attention_mask: AttentionMask) -> Attention {
-        Attention {
-            layer: 0,
-            heads: 2,
-            kv_heads: 1,
-            head_size: 8,
-            scale: 1.0,
-            attention_mask,
-            softcap: None,
-            alibi: Vec::new(),
-            bias: None,
-            sinks: None,
-            projection: None,
-        }
+        Attention { kv_heads: 1, attention_mask, ..Attention::causal(2, 8) }
     }
 
     #[test]

@@ -95,3 +95,49 @@ impl ExportedModel<'_> {
         self.graphs.decoder.as_ref().or(self.graphs.encoder.as_ref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::FAMILIES;
+    use std::collections::HashMap;
+
+    /// Each name of each family, with the family.
+    fn owners<'a>(
+        names: impl Fn(&FamilyDescriptor) -> Vec<&'a str>,
+    ) -> impl Iterator<Item = (&'a str, &'static str)> {
+        DESCRIPTORS.iter().flat_map(move |descriptor| {
+            names(descriptor).into_iter().map(|name| (name, descriptor.family.name))
+        })
+    }
+
+    #[test]
+    fn no_two_families_share_a_name() {
+        let kinds = [
+            ("name", owners(|descriptor| vec![descriptor.family.name]).collect::<Vec<_>>()),
+            (
+                "model_type",
+                owners(|descriptor| {
+                    descriptor.hugging_face.model_types.iter().map(|known| known.name).collect()
+                })
+                .collect(),
+            ),
+            ("general.architecture", owners(|descriptor| descriptor.gguf.architectures.to_vec()).collect()),
+        ];
+        for (kind, names) in kinds {
+            let mut known = HashMap::new();
+            for (name, family) in names {
+                if let Some(other) = known.insert(name, family) {
+                    panic!("{kind} {name} of {family} and of {other}: only the first in the table is found");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn families_and_descriptors_have_one_order() {
+        let described: Vec<&str> = DESCRIPTORS.iter().map(|descriptor| descriptor.family.name).collect();
+        let families: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        assert_eq!(described, families);
+    }
+}
