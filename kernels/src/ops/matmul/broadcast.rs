@@ -97,6 +97,63 @@ impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
     }
 }
 
+impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
+    /// Adds the products of half a macro-block.
+    ///
+    /// # Safety
+    /// As for [`Broadcast::add`]; `rows` are the vectors of the columns of the half.
+    #[inline(always)]
+    unsafe fn add_half<N: Integers>(
+        n: N,
+        block: *const u8,
+        at: HalfBlock,
+        lane: usize,
+        rows: *const __m256i,
+        sums: &mut [__m256; ROWS],
+    ) {
+        // SAFETY: `block` has the half, and `rows` the vectors of its columns (see `# Safety`).
+        unsafe {
+            let mut dots = [Integers::start(n, word(n, 0)); ROWS];
+            eight_groups!(G => {
+                let rows = rows.add(const { G / (S::SUB / 4) } * Self::SUB_VECTORS * ROWS);
+                if const { G.is_multiple_of(S::SUB / 4) } {
+                    for (m, dot) in dots.iter_mut().enumerate() {
+                        *dot = Integers::start(n, Self::start::<N>(n, rows, m));
+                    }
+                }
+                let weights = P::group::<N, G>(n, block.add(at.lines + 4 * lane), at.half);
+                for (m, dot) in dots.iter_mut().enumerate() {
+                    let a = *rows.add(const { G % (S::SUB / 4) } * ROWS + m);
+                    *dot = Integers::dot_small(n, *dot, weights, a);
+                    if const { (G + 1).is_multiple_of(P::SETTLE) || (G + 1).is_multiple_of(S::SUB / 4) } {
+                        *dot = Integers::settle(n, *dot);
+                    }
+                }
+                if const { (G + 1).is_multiple_of(S::SUB / 4) } {
+                    let place = if const { G < S::SUB / 4 } {
+                        at.scales::<P, S, 0>(block, lane)
+                    } else {
+                        at.scales::<P, S, 1>(block, lane)
+                    };
+                    let scale = S::scale(n, place);
+                    for m in 0..ROWS {
+                        let dot = Integers::finish(n, dots[m], Self::start::<N>(n, rows, m));
+                        let row_scale = n.floats(rows.add(Self::SCALE * ROWS + m).cast());
+                        sums[m] = n.fma(dot, n.mul(scale, row_scale), sums[m]);
+                    }
+                    if S::MIN {
+                        let min = S::min(n, place);
+                        for (m, sum) in sums.iter_mut().enumerate() {
+                            let scaled = n.floats(rows.add(Self::SCALED_SUM * ROWS + m).cast());
+                            *sum = n.fma(min, scaled, *sum);
+                        }
+                    }
+                }
+            });
+        }
+    }
+}
+
 impl<N: Integers, P: QuantPlane, S: ScaleScheme> Broadcast<N> for Blocks<P, S> {
     type Sum = __m256;
     const MACROS: usize = S::MACROS;
@@ -131,48 +188,13 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme> Broadcast<N> for Blocks<P, S> {
 
     #[inline(always)]
     unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; ROWS]) {
-        for index in 0..2 * S::MACROS {
-            // SAFETY: `block` has the half block, and `rows` the vectors of its columns (see `Broadcast::add`).
+        for mac in 0..S::MACROS {
+            // SAFETY: `block` has macro-block `mac`, and `rows` the vectors of its columns (see `Broadcast::add`).
             unsafe {
-                let at = HalfBlock::new::<P, S>(index);
-                let rows = rows.add(index * (Self::SUBS / 2 * Self::SUB_VECTORS * ROWS));
-                let mut dots = [Integers::start(n, word(n, 0)); ROWS];
-                eight_groups!(G => {
-                    let rows = rows.add(const { G / (S::SUB / 4) } * Self::SUB_VECTORS * ROWS);
-                    if const { G.is_multiple_of(S::SUB / 4) } {
-                        for (m, dot) in dots.iter_mut().enumerate() {
-                            *dot = Integers::start(n, Self::start::<N>(n, rows, m));
-                        }
-                    }
-                    let weights = P::group::<N, G>(n, block.add(at.lines + 4 * lane), at.half);
-                    for (m, dot) in dots.iter_mut().enumerate() {
-                        let a = *rows.add(const { G % (S::SUB / 4) } * ROWS + m);
-                        *dot = Integers::dot_small(n, *dot, weights, a);
-                        if const { (G + 1).is_multiple_of(P::SETTLE) || (G + 1).is_multiple_of(S::SUB / 4) } {
-                            *dot = Integers::settle(n, *dot);
-                        }
-                    }
-                    if const { (G + 1).is_multiple_of(S::SUB / 4) } {
-                        let place = if const { G < S::SUB / 4 } {
-                            at.scales::<P, S, 0>(block, lane)
-                        } else {
-                            at.scales::<P, S, 1>(block, lane)
-                        };
-                        let scale = S::scale(n, place);
-                        for m in 0..ROWS {
-                            let dot = Integers::finish(n, dots[m], Self::start::<N>(n, rows, m));
-                            let row_scale = n.floats(rows.add(Self::SCALE * ROWS + m).cast());
-                            sums[m] = n.fma(dot, n.mul(scale, row_scale), sums[m]);
-                        }
-                        if S::MIN {
-                            let min = S::min(n, place);
-                            for (m, sum) in sums.iter_mut().enumerate() {
-                                let scaled = n.floats(rows.add(Self::SCALED_SUM * ROWS + m).cast());
-                                *sum = n.fma(min, scaled, *sum);
-                            }
-                        }
-                    }
-                });
+                let rows = rows.add(mac * Self::SUBS * Self::SUB_VECTORS * ROWS);
+                let second = rows.add(Self::SUBS / 2 * Self::SUB_VECTORS * ROWS);
+                Self::add_half(n, block, HalfBlock::new::<P, S>(2 * mac), lane, rows, sums);
+                Self::add_half(n, block, HalfBlock::new::<P, S>(2 * mac + 1), lane, second, sums);
             }
         }
     }

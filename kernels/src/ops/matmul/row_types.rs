@@ -3,7 +3,7 @@
 use super::formats::{CodebookValues, Int8Values, QuantPlane, RaisedCodebookValues};
 use super::run::{MatmulShare, TileShapes};
 use super::simd::MatmulSimd;
-use super::tile::{LINE, QuantizedRow, ahead, sixteen_groups};
+use super::tile::{LINE, QuantizedRow, Span, ahead, sixteen_groups};
 use super::unpacked;
 
 /// How the macro-blocks of a row type are accumulated.
@@ -49,10 +49,10 @@ pub(super) struct ByteRow;
 /// W4i: codebook levels, a factor per 16 columns, bf16 scales.
 pub(super) struct BookRow;
 
-/// Returns the products of rows and vectors over all `blocks`.
+/// Returns the products of rows and vectors over all blocks.
 ///
 /// # Safety
-/// Every pointer of `panels` must be readable for a panel of `blocks` macro-blocks and its scales, and every row for
+/// Every pointer of `panels` must be readable for a panel of all macro-blocks and its scales, and every row for
 /// their columns; `lanes` are below 16 and multiples of `WIDTH`.
 #[inline(always)]
 pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const V: usize>(
@@ -60,8 +60,9 @@ pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantizedRow; M],
-    blocks: usize,
+    blocks: Span,
 ) -> [[L::F; V]; M] {
+    let Span { count: blocks, prefetch } = blocks;
     // SAFETY: `panels` have `blocks` macro-blocks and the scales, and `rows` their columns (see `# Safety`).
     unsafe {
         let ahead = ahead(panels, lanes);
@@ -75,8 +76,7 @@ pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const
             let mut lines = *panels;
             for v in 0..V {
                 lines[v] = panels[v].add(block * R::BYTES);
-                // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
-                if M == 1 && V > 1 && lanes[v] == 0 {
+                if prefetch && lanes[v] == 0 {
                     for at in (0..R::BYTES).step_by(LINE) {
                         l.prefetch(lines[v].wrapping_add(ahead + at));
                     }

@@ -6,11 +6,14 @@ use core::ops::Range;
 use super::formats::{QuantPlane, ScaleScheme, by_type};
 use super::row_types::{self, BookRow, ByteRow, RowScheme};
 use super::simd::MatmulSimd;
-use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantizedRow};
+use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantizedRow, Span};
 use super::{Input, MatmulOperands, Output};
 use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::{PanelType, ROWS};
 use crate::simd::Outlined;
+
+/// With so many tiles for the rows of a strip, the next strip is prefetched a few cache lines at a time.
+const MANY_TILES: usize = 4;
 
 /// The shapes of the tiles of an instruction set: how many rows, and for each how many vectors of outputs. See
 /// [`tile_shapes`].
@@ -179,6 +182,8 @@ pub(super) struct Shape {
     blocks: usize,
     /// Layout of quantized rows.
     layout: QuantizedRowLayout,
+    /// Whether tiles prefetch the weights of the next strip.
+    prefetch: bool,
 }
 
 impl Shape {
@@ -190,6 +195,7 @@ impl Shape {
             columns,
             blocks: panel.columns_padded(columns) / panel.block_columns(),
             layout: QuantizedRowLayout::new(columns),
+            prefetch: false,
         }
     }
 }
@@ -228,7 +234,8 @@ impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         unsafe {
             let rows = QuantizedRow::several(words, shape.layout, row);
-            l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, shape.blocks, &mut sums);
+            let span = Span { count: shape.blocks, prefetch: shape.prefetch };
+            l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, span, &mut sums);
         }
         sums
     }
@@ -249,7 +256,8 @@ impl<E: FloatElement> Kind for Floats<E> {
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         unsafe {
             let rows = core::array::from_fn(|m| rows.as_ptr().add((row + m) * stride));
-            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, shape.columns, &mut sums);
+            let span = Span { count: shape.columns, prefetch: shape.prefetch };
+            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, span, &mut sums);
         }
         sums
     }
@@ -280,7 +288,7 @@ impl<R: RowScheme> Kind for Rows<R> {
                 &vectors.panels,
                 &vectors.lanes,
                 &rows,
-                shape.columns.div_ceil(64),
+                Span { count: shape.columns.div_ceil(64), prefetch: shape.prefetch },
             )
         }
     }
@@ -322,26 +330,28 @@ impl MatmulShare<'_> {
     #[inline(always)]
     fn tiles<L: MatmulSimd, T: TileShapes>(&self, l: L, kind: &impl Kind) {
         let per_panel = ROWS / L::WIDTH;
-        let shape = Shape::new(self.product);
+        let mut shape = Shape::new(self.product);
         let end = self.panels.end * per_panel;
         let strip = T::STRIP;
         let mut vector = self.panels.start * per_panel;
+        // The next strip is prefetched: while the first of a few rows are computed, or a few cache lines for each tile of
+        // many rows.
+        let tiles = self.rows.len() / T::rows(self.rows.len());
+        let lines = match tiles {
+            0..MANY_TILES => 0,
+            tiles => (strip.div_ceil(per_panel) * shape.panel_bytes / LINE).div_ceil(tiles),
+        };
         while vector < end {
             let strip_end = end.min(vector + strip);
             let mut row = self.rows.start;
             let mut next = shape.weights.wrapping_add(strip_end / per_panel * shape.panel_bytes);
-            let lines = match self.rows.len() / T::rows(self.rows.len()) {
-                0 => 0,
-                _ if self.rows.len() == 1 => 0,
-                tiles => (strip.div_ceil(per_panel) * shape.panel_bytes / LINE).div_ceil(tiles),
-            };
             while row < self.rows.end {
-                // Prefetches the next strip a few cache lines at a time.
                 for line in 0..lines {
                     l.prefetch(next.wrapping_add(line * LINE));
                 }
                 next = next.wrapping_add(lines * LINE);
                 let rows = row..row + T::rows(self.rows.end - row);
+                shape.prefetch = lines == 0 && row == self.rows.start;
                 row = rows.end;
                 let rest = T::tiles(l, kind, self, shape, rows.clone(), vector..strip_end);
                 // If panels are whole numbers of tiles, there is no remainder, and no copy of the loops is generated

@@ -3,7 +3,7 @@
 use super::Function;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::run::MatmulShare;
-use super::tile::{self, QuantizedRow};
+use super::tile::{self, QuantizedRow, Span};
 use crate::simd::InstructionSet;
 
 /// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is a token that proves that
@@ -73,7 +73,7 @@ pub(super) trait MatmulSimd: InstructionSet {
     /// Adds a dot product started by [`MatmulSimd::start_short`], times the factors, to a total.
     fn weigh(self, total: Self::D, dot: Self::D, factors: Self::W) -> Self::D;
 
-    /// Adds the products of all `blocks` blocks to `sums`. Overridden where the processor multiplies several
+    /// Adds the products of the blocks to `sums`. Overridden where the processor multiplies several
     /// rows per instruction.
     ///
     /// # Safety
@@ -84,7 +84,7 @@ pub(super) trait MatmulSimd: InstructionSet {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantizedRow; M],
-        blocks: usize,
+        blocks: Span,
         sums: &mut [[Self::F; V]; M],
     ) {
         // SAFETY: the arguments are passed on unchanged, and this method has the contract of `tile::integers`.

@@ -171,7 +171,16 @@ impl HalfBlock {
     }
 }
 
-/// Adds the products of all `blocks` blocks to `sums`, for integer types.
+/// The extent of an inner loop.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    /// Blocks, or columns of float types.
+    pub(super) count: usize,
+    /// Whether to prefetch the weights that come next: a few rows use weights up faster than they arrive.
+    pub(super) prefetch: bool,
+}
+
+/// Adds the products of all blocks to `sums`, for integer types.
 ///
 /// # Safety
 /// Every pointer of `panels` must be valid for the panel's blocks, offset by its vector's first row `lanes`,
@@ -188,14 +197,13 @@ pub(super) unsafe fn integers<
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantizedRow; M],
-    blocks: usize,
+    blocks: Span,
     sums: &mut [[L::F; V]; M],
 ) {
     let ahead = ahead(panels, lanes);
-    for index in 0..blocks * (2 * S::MACROS) {
+    for index in 0..blocks.count * (2 * S::MACROS) {
         let at = HalfBlock::new::<P, S>(index);
-        // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
-        if M == 1 && V > 1 {
+        if blocks.prefetch {
             let lines = const { (P::LINES + S::TAIL).div_ceil(2) };
             let next = at.lines + at.half * lines * LINE + ahead;
             for v in (0..V).filter(|&v| lanes[v] == 0) {
@@ -361,7 +369,7 @@ impl FloatElement for Bf16Pair {
     }
 }
 
-/// Adds the products of all `columns` columns to `sums`, for float types.
+/// Adds the products of all columns to `sums`, for float types.
 ///
 /// # Safety
 /// Every pointer of `panels` must be valid for the panel's lines, and every row for the columns.
@@ -371,18 +379,18 @@ pub(super) unsafe fn floats<L: MatmulSimd, E: FloatElement, const M: usize, cons
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[*const f32; M],
-    columns: usize,
+    columns: Span,
     sums: &mut [[L::F; V]; M],
 ) {
     let ahead = ahead(panels, lanes);
+    let Span { count: columns, prefetch } = columns;
     let mut column = 0;
     while column < columns {
         for v in 0..V {
             // SAFETY: the column lies inside the panel and the rows.
             unsafe {
                 let line = panels[v].add(column / E::COLUMNS * LINE + 4 * lanes[v]);
-                // A single row uses its weights up faster than they arrive, so the next ones are prefetched.
-                if M == 1 && V > 1 && lanes[v] == 0 {
+                if prefetch && lanes[v] == 0 {
                     l.prefetch(line.wrapping_add(ahead));
                 }
                 let (first, second) = E::load(l, line);
