@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if embedded::is_meant(&args.source) {
-        let message = "is the embedded model and not a file; give a file or a folder";
+        let message = "is the built-in model, not a file; pass a model file or directory";
         return Err(Error::argument(embedded::NAME, message));
     }
     input_path::check_model(&args.source)?;

@@ -27,7 +27,7 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
 /// Returns a hint for the error. `has` returns true if the command has an option.
 fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
-        ErrorKind::Io => "check that the path exists and that you may read it",
+        ErrorKind::Io => "check that the path exists and that you have permission to access it",
         // Another kind of file.
         ErrorKind::Corrupt if error.place().ends_with("magic") => return None,
         ErrorKind::Corrupt => "the file may be incomplete: check its size, or download it again",
@@ -38,10 +38,10 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
         ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
         ErrorKind::TooLong => "shorten the text",
         ErrorKind::Memory if has("context") => {
-            "give a smaller --context, or convert the model with a smaller --quant"
+            "reduce --context, or quantize the model to fewer bits (`siskin convert --quant`)"
         }
         ErrorKind::Memory if has("batch-size") => {
-            "give a smaller --batch-size, or convert the model with a smaller --quant"
+            "reduce --batch-size, or quantize the model to fewer bits (`siskin convert --quant`)"
         }
         ErrorKind::Memory => "convert the model with a smaller --quant",
         ErrorKind::Template => "try `siskin run --raw`, which uses no chat template",

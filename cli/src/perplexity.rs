@@ -115,7 +115,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let chunks = (tokens.len() / args.ctx).min(args.chunks.unwrap_or(usize::MAX));
     if chunks == 0 {
         let message = format!(
-            "{} tokens and {} chunks of {} give nothing to score; give a longer text, a smaller --ctx or another --chunks",
+            "{} tokens are too few for {} chunks of {}; use a longer text, a smaller --context or fewer --chunks",
             tokens.len(),
             chunks,
             args.ctx

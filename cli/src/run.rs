@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// The system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
-    /// Complete the prompt verbatim, without the chat template
+    /// Pass the prompt to the model verbatim, without the chat template
     #[arg(long)]
     raw: bool,
     /// With --raw, parse control tokens in the prompt
@@ -133,7 +133,7 @@ impl Args {
                 .map_err(|error| Error::io("standard input", &error))?,
         };
         match prompt.is_empty() {
-            true => Err(Error::argument("PROMPT", "empty; give a text to answer")),
+            true => Err(Error::argument("PROMPT", "is empty")),
             false => Ok(prompt),
         }
     }
@@ -142,7 +142,7 @@ impl Args {
     fn without_prompt(&self) -> Error {
         match input_path::check_model(&self.model) {
             Ok(()) => {
-                Error::argument("PROMPT", "missing; give a text to answer, or pipe it to standard input")
+                Error::argument("PROMPT", "missing; pass a prompt, or pipe one to standard input")
             }
             Err(error) if self.looks_like_prompt() => {
                 let text = self.model.display().to_string();

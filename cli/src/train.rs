@@ -74,7 +74,7 @@ struct RunArgs {
     /// Profile N steps: writes trace.json and profile.txt to the run's folder
     #[arg(long, value_name = "N")]
     profile: Option<u64>,
-    /// Find the largest `batch.max_tokens` that fits into free memory, without training
+    /// Find the largest `batch.max_tokens` that fits in free memory, without training
     #[arg(long)]
     find_batch_size: bool,
     /// With --find-batch-size: use this memory limit in MiB instead of free memory

@@ -31,7 +31,7 @@ pub const SISKIN_ERROR_TOO_LONG: siskin_error_kind = 201;
 pub const SISKIN_ERROR_TEMPLATE: siskin_error_kind = 202;
 /// A pointer is null or misaligned.
 pub const SISKIN_ERROR_NULL: siskin_error_kind = 210;
-/// A handle is of another type.
+/// A handle has the wrong type.
 pub const SISKIN_ERROR_HANDLE: siskin_error_kind = 211;
 /// A text is not UTF-8.
 pub const SISKIN_ERROR_UTF8: siskin_error_kind = 212;

@@ -342,7 +342,7 @@ fn capabilities(model: &Model) -> u32 {
     bits.iter().filter(|(_, there)| *there).fold(0, |all, (bit, _)| all | bit)
 }
 
-/// Returns a warning about the model, such as that it runs slower than it could: UTF-8, not NUL-terminated. The text is
+/// Returns a warning about the model, for example that it cannot use the fast kernels: UTF-8, not NUL-terminated. The text is
 /// valid until the model is freed.
 ///
 /// Threads: any.

@@ -247,7 +247,7 @@ pub unsafe extern "C" fn siskin_session_add_message(
 
 /// Begins the answer to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
-/// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
+/// Tokens already in the KV cache are not recomputed. An unfinished answer is kept as is.
 ///
 /// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
 /// has not been added, with the exception that `siskin_cancel_handle_cancel` states.

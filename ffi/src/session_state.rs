@@ -18,7 +18,7 @@ pub struct siskin_stats {
     pub struct_size: usize,
     /// The number of tokens in the KV cache.
     pub position: u64,
-    /// The number of prompt tokens that were computed, without those that were in the KV cache already.
+    /// The number of prompt tokens processed, excluding those already in the KV cache.
     pub prompt_tokens: u64,
     /// The time spent in prefill.
     pub prompt_nanoseconds: u64,

@@ -53,13 +53,13 @@ pub struct siskin_segment {
 
 /// A transcription option.
 pub type siskin_transcribe_option = u32;
-/// 1: translate to English. 0, the default: do not.
+/// Whether to translate to English (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_TRANSLATE: siskin_transcribe_option = 1;
-/// 1: divide the text into segments with timestamps. 0, the default: do not.
+/// Whether to divide the text into segments with timestamps (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_TIMESTAMPS: siskin_transcribe_option = 2;
 /// The number of beams of beam search. Default: 1.
 pub const SISKIN_TRANSCRIBE_BEAMS: siskin_transcribe_option = 3;
-/// 1: condition each window on the text of the previous one. 0, the default: do not.
+/// Whether to condition each window on the text of the previous one (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT: siskin_transcribe_option = 4;
 /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
 /// is high. Default: 0.6.

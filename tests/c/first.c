@@ -9,12 +9,12 @@ static int failed(siskin_error *error) {
     return 1;
 }
 
-int main(int count, char **arguments) {
-    if (count < 3) return 2;
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
     siskin_model *model = NULL;
     siskin_session *session = NULL;
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
-    const char *path = arguments[1], *question = arguments[2];
+    const char *path = argv[1], *question = argv[2];
 
     int bad = failed(siskin_model_open(path, SISKIN_NUL_TERMINATED, NULL, &model))
         || failed(siskin_session_new(model, NULL, &session))

@@ -1,4 +1,4 @@
-//! Every family compared to PyTorch, and all ways of running it compared to each other, bit by bit.
+//! Every family compared to PyTorch, and all ways of running it compared to each other, bit for bit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{CpuFeatures, DeviceKind};

@@ -16,7 +16,7 @@ pub(super) struct JsonFields<'a> {
 impl<'a> JsonFields<'a> {
     pub(super) fn read(line: &'a str) -> Result<Self> {
         let fields = serde_json::from_str(line).map(|left| Self { left, known: Vec::new() });
-        fields.map_err(|error| Error::argument("", format!("not a JSON object: {error}")))
+        fields.map_err(|error| Error::argument("", format!("invalid JSON: {error}")))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

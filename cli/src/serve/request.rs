@@ -32,7 +32,7 @@ impl<'a> Deserialize<'a> for Id {
         impl Visitor<'_> for Reader {
             type Value = Id;
             fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(to, "a text of up to {LONGEST_ID} bytes or a whole number of 64 bits")
+                write!(to, "a string of at most {LONGEST_ID} bytes or a 64-bit integer")
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Id, E> {
                 if text.len() > LONGEST_ID {
@@ -150,7 +150,7 @@ impl Request {
         }
         let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            Error::argument("request", format!("names no task; expected one of {}, stop", names.join(", ")))
+            Error::argument("request", format!("no task specified; expected one of {}, cancel", names.join(", ")))
         })?;
         let ask = kind.1(kind.0, fields)?;
         Ok(ParsedLine::Request(Box::new(Self { id: id.clone(), ask })))
@@ -172,11 +172,11 @@ fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
         OneOrMany::Many(texts) => texts,
     };
     match texts.len() {
-        0 => Err(Error::argument(name, "has no texts; give some")),
+        0 => Err(Error::argument(name, "must contain at least one text")),
         1..=MAX_TEXTS => Ok(texts),
         count => {
             let message =
-                format!("has {count} texts; give {MAX_TEXTS} at most, and the others in another request");
+                format!("{count} texts exceed the limit of {MAX_TEXTS} per request; split the request");
             Err(Error::new(ErrorKind::TooLong, name, message))
         }
     }
@@ -189,7 +189,7 @@ fn overflow(fields: &mut JsonFields<'_>, overlap: usize) -> Result<OverflowMode>
 fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let messages: Vec<Message> = fields.need(name)?;
     if messages.is_empty() {
-        return Err(Error::argument(name, "has no messages; give one at least"));
+        return Err(Error::argument(name, "must contain at least one message"));
     }
     let template = Box::new(template(&mut fields)?);
     Ok(RequestKind::Chat { messages, template, text: text(fields)? })

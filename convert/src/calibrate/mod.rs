@@ -80,7 +80,7 @@ impl Calibration {
         let size = CHUNK.min(max.max(1));
         if tokens.len() < size {
             let message =
-                format!("has {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
+                format!("the text has only {} tokens; at least {size} are required, {} or more recommended", tokens.len(), size * CHUNKS);
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
         Self::read(&model, &chunks(&tokens, size, tokenizer.bos().or(tokenizer.cls())), progress)

@@ -109,8 +109,7 @@ pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
             return Error::new(ErrorKind::Io, place, "no such file or folder");
         }
         if is_packed(path) {
-            let message = "is a .siskin file already; select weight types with --quant, or name a model of \
-                           another format";
+            let message = "already a .siskin file; pass --quant to requantize it";
             return Error::argument(place, message);
         }
         if !path.is_file() && !path.is_dir() {

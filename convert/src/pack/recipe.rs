@@ -118,7 +118,7 @@ fn target(text: &str) -> Result<WeightTarget> {
     WeightTarget::from_name(text.trim()).ok_or_else(|| {
         let types = WeightTarget::all().map(|target| target.to_string());
         let known: Vec<_> = types.chain(QuantMix::names().map(str::to_owned)).collect();
-        let message = format!("unknown weight type `{}`; expected one of {}", text.trim(), known.join(", "));
+        let message = format!("cannot quantize to `{}`; expected one of {}", text.trim(), known.join(", "));
         Error::argument("quant", message)
     })
 }

@@ -25,7 +25,7 @@ macro_rules! kinds {
 kinds! {
     /// A file or folder could not be read or written.
     Io = 100,
-    /// The bytes are not in the format they claim: an invalid length, offset, hash, type or text.
+    /// The bytes are not in the format they claim to be in: an invalid length, offset, hash, type or text.
     Corrupt = 101,
     /// The format is right, but this version of Siskin cannot run it.
     Unsupported = 102,

@@ -61,7 +61,7 @@ impl<'a> GgufCursor<'a> {
         usize::try_from(count).ok().filter(|&count| count <= max_count).ok_or_else(|| {
             Error::corrupt(
                 place,
-                format!("claims {count} entries, but the file has room for at most {max_count}"),
+                format!("declares {count} entries, but the rest of the file can hold at most {max_count}"),
             )
         })
     }

@@ -510,6 +510,6 @@ fn no_block() -> Error {
 
 fn too_long(end: usize, context: usize) -> Error {
     let message =
-        format!("{end} tokens do not fit into the context of {context}; open a larger one or truncate");
+        format!("{end} tokens exceed the context length of {context}; use a larger context or truncate the input");
     Error::new(ErrorKind::TooLong, "tokens", message)
 }

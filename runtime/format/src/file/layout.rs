@@ -162,7 +162,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     let count = fields.u32("sections")? as usize;
     let length = fields.u64("length")?;
     if length != bytes.len() as u64 {
-        let message = format!("is {length} bytes, but the file has {}; copy it again", bytes.len());
+        let message = format!("the header says {length} bytes, but the file has {}; copy or convert it again", bytes.len());
         return Err(fields.corrupt("length", message));
     }
     fields.take(8, "reserved")?;

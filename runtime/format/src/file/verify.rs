@@ -87,5 +87,5 @@ impl Work<'_> {
 }
 
 pub(super) fn differs(name: &str) -> Error {
-    Error::new(ErrorKind::Integrity, name, "corrupt: the hash does not match; copy or pack the file again")
+    Error::new(ErrorKind::Integrity, name, "hash mismatch: the file is corrupt; convert or download it again")
 }

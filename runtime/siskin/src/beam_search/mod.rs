@@ -96,7 +96,7 @@ impl SearchOptions {
         if !(1..=beams).contains(&num_return_sequences) {
             return Err(Error::argument(
                 "num_return_sequences",
-                format!("{num_return_sequences} of {beams} beams; give 1 to {beams}"),
+                format!("expected 1 to {beams} (the number of beams), got {num_return_sequences}"),
             ));
         }
         for (name, value) in [("length_penalty", self.length_penalty), ("diversity", self.diversity)] {
@@ -109,7 +109,7 @@ impl SearchOptions {
             return Err(Error::argument("diversity", message));
         }
         if self.diversity > 0.0 && num_beam_groups == 1 {
-            let message = "has no effect with one group; request several groups";
+            let message = "has no effect with a single beam group; set num_beam_groups to 2 or more";
             return Err(Error::argument("diversity", message));
         }
         let (min_tokens, max_tokens) = (self.logits_processors.min_tokens, self.max_tokens);

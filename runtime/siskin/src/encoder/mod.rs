@@ -194,7 +194,7 @@ impl Encoder {
     pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
         let config = model.config_reader();
         let Some(facts) = ModelProperties::of(&model, &config, options.head) else {
-            let message = "the model is decoder-only and has no encoder";
+            let message = "decoder-only models cannot encode texts; use an encoder model";
             return Err(Error::unsupported("model", message));
         };
         model.loaded().check_cache(options.cache, None)?;
