@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_ids_are_refused() {
+    fn negative_ids_are_rejected() {
         let input = Input { ids: vec![-1], rows: 1, columns: 1, ..Input::default() };
         assert_eq!(input.row(0).err().unwrap().kind(), ErrorKind::Argument);
     }

@@ -92,7 +92,7 @@ fn exit_codes_tell_what_is_wrong() {
 }
 
 #[test]
-fn options_without_effect_are_refused() {
+fn options_without_effect_are_rejected() {
     // Invalid arguments are reported before the model is opened.
     let model = "/no/such/model";
     for (arguments, words) in [
@@ -441,11 +441,11 @@ fn tensors(name: &str, names: &[&str]) -> String {
 }
 
 #[test]
-fn tensors_that_would_change_nothing_are_refused() {
+fn tensors_that_would_change_nothing_are_rejected() {
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tensors.out");
     let output = output.to_str().unwrap();
-    for (model, names, refused) in [
+    for (model, names, rejected) in [
         ("golden-texts/bert", &["input_ids", "position_ids"][..], "position_ids"),
         ("golden-texts/bert", &["input_ids", "decoder_input_ids"], "decoder_input_ids"),
         ("golden-texts/bert", &["input_features"], "input_ids"),
@@ -468,8 +468,8 @@ fn tensors_that_would_change_nothing_are_refused() {
         let arguments =
             ["logits", model.to_str().unwrap(), "--input", &input, "--output", output, "--no-cache", "-q"];
         let found = siskin(&arguments, b"");
-        let code = if refused.is_empty() { 0 } else { 3 };
+        let code = if rejected.is_empty() { 0 } else { 3 };
         assert_eq!(found.status.code(), Some(code), "{model:?}, {names:?}: {}", errors(&found));
-        assert!(errors(&found).contains(refused), "{model:?}, {names:?}: {}", errors(&found));
+        assert!(errors(&found).contains(rejected), "{model:?}, {names:?}: {}", errors(&found));
     }
 }

@@ -224,7 +224,7 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
 }
 
 #[test]
-fn requests_that_a_model_cannot_answer_are_refused() {
+fn requests_that_a_model_cannot_answer_are_rejected() {
     let bert = model("golden-texts/bert");
     let requests = [
         json!({"id": 1, "prompt": "w5"}),
@@ -242,7 +242,7 @@ fn requests_that_a_model_cannot_answer_are_refused() {
     let answers = ask(&bert, &requests);
     let codes: Vec<u64> = answers.iter().map(|answer| error(answer).0).collect();
     assert_eq!(codes, [102, 102, 102, 102, 101, 200, 201, 200, 201, 101, 200]);
-    assert!(answers.iter().all(|answer| answer.to_string().len() < 1000), "a refusal repeats no request");
+    assert!(answers.iter().all(|answer| answer.to_string().len() < 1000), "a rejection repeats no request");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn the_packed_form_is_kept() {
 }
 
 #[test]
-fn decoders_alone_are_refused() {
+fn decoders_alone_are_rejected() {
     let error = import::open(&data("ctranslate2/llama-int8")).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }

@@ -304,7 +304,7 @@ fn changed(folder: &Folder, change: impl Fn(&Path)) -> siskin_format::Result<()>
 }
 
 #[test]
-fn json_of_too_many_values_is_refused() {
+fn json_of_too_many_values_is_rejected() {
     let folder = Folder::new("hf-values");
     let many = |count: usize| format!("[{}[]]", "[],".repeat(count));
     let config = std::fs::read_to_string(golden("llama").join("config.json")).unwrap();
@@ -337,7 +337,7 @@ fn what_has_no_end_is_not_read() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_kept_or_refused() {
+fn numbers_that_are_not_finite_are_kept_or_rejected() {
     let folder = Folder::new("not-finite");
     let source = folder.join("model");
     std::fs::create_dir_all(&source).unwrap();

@@ -129,22 +129,22 @@ fn cache_files_beside_a_model_replace_nothing_else() {
     let folder = Folder::new("open-links");
     let (path, counter) = (source(&folder), Counter::default());
     let (beside, other) = (folder.join("model.gguf.siskin"), folder.join("authorized_keys"));
-    let refused = |what: &str| {
+    let rejected = |what: &str| {
         let error = open(&path, PackedCache::Beside, &counter).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "{what}: {error}");
         assert!(error.message().contains("model.gguf.siskin"), "{what}: {error}");
     };
     std::fs::write(&other, b"mine").unwrap();
     symlink(&other, &beside).unwrap();
-    refused("a link");
+    rejected("a link");
     assert!(beside.is_symlink() && std::fs::read(&other).unwrap() == b"mine");
     std::fs::remove_file(&other).unwrap();
-    refused("a dangling link");
+    rejected("a dangling link");
     assert!(!other.exists());
     std::fs::remove_file(&beside).unwrap();
     for text in ["notes of the user", ""] {
         std::fs::write(&beside, text).unwrap();
-        refused("a file of the user");
+        rejected("a file of the user");
         assert_eq!(std::fs::read_to_string(&beside).unwrap(), text);
     }
     std::fs::remove_file(&beside).unwrap();

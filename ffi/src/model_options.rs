@@ -398,7 +398,7 @@ mod packing {
     use super::Options;
     use crate::error::Outcome;
 
-    fn refusal<T>() -> Outcome<T> {
+    fn rejection<T>() -> Outcome<T> {
         let message = "this build of the library opens only .siskin files; convert the model first";
         Err(siskin::Error::unsupported("import", message).into())
     }
@@ -413,7 +413,7 @@ mod packing {
     }
 
     pub(super) fn pack_as(_: &mut Options, _: &str) -> Outcome {
-        refusal()
+        rejection()
     }
 }
 

@@ -146,32 +146,32 @@ fn prompts_stand_before_texts() {
 }
 
 #[test]
-fn modules_that_would_be_wrong_are_refused() {
-    let refused = |name: &str, file: &str, change_it: fn(&mut Value)| {
+fn modules_that_would_be_wrong_are_rejected() {
+    let rejected = |name: &str, file: &str, change_it: fn(&mut Value)| {
         let folder = layered(name);
         change(&folder, file, change_it);
-        packed(&folder).expect_err("it is refused").kind()
+        packed(&folder).expect_err("it is rejected").kind()
     };
     assert_eq!(
-        refused("order", "modules.json", |modules| modules.as_array_mut().expect("a list").swap(1, 2)),
+        rejected("order", "modules.json", |modules| modules.as_array_mut().expect("a list").swap(1, 2)),
         ErrorKind::Unsupported
     );
     assert_eq!(
-        refused("gelu", "2_Dense/config.json", |config| config["activation_function"] = json!("GELU")),
+        rejected("gelu", "2_Dense/config.json", |config| config["activation_function"] = json!("GELU")),
         ErrorKind::Unsupported
     );
     assert_eq!(
-        refused("tokens", "2_Dense/config.json", |config| config["module_input_name"] =
+        rejected("tokens", "2_Dense/config.json", |config| config["module_input_name"] =
             json!("token_embeddings")),
         ErrorKind::Unsupported
     );
     assert_eq!(
-        refused("shape", "3_Dense/config.json", |config| config["in_features"] = json!(23)),
+        rejected("shape", "3_Dense/config.json", |config| config["in_features"] = json!(23)),
         ErrorKind::Shape
     );
     let folder = layered("lost");
     std::fs::remove_file(folder.join("2_Dense/model.safetensors")).expect("it is removed");
-    assert_eq!(packed(&folder).expect_err("it is refused").kind(), ErrorKind::Missing);
+    assert_eq!(packed(&folder).expect_err("it is rejected").kind(), ErrorKind::Missing);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn what_a_layer_or_the_texts_should_have_is_looked_at() {
     let of_layer = |name: &str, key: &str, value: Value| {
         let folder = layered(name);
         change(&folder, "2_Dense/config.json", |config| config[key] = value);
-        packed(&folder).expect_err("it is refused").kind()
+        packed(&folder).expect_err("it is rejected").kind()
     };
     assert_eq!(of_layer("residual", "use_residual", json!(true)), ErrorKind::Unsupported);
     assert_eq!(of_layer("nothing", "activation_function", json!(null)), ErrorKind::Unsupported);
@@ -242,13 +242,13 @@ fn what_a_layer_or_the_texts_should_have_is_looked_at() {
             let bias = config["bias"] == json!(true);
             config["bias"] = json!(!bias);
         });
-        let error = packed(&folder).expect_err("it is refused");
+        let error = packed(&folder).expect_err("it is rejected");
         assert!(error.place().contains("linear.bias"), "{error}");
     }
 }
 
 #[test]
-fn training_keeps_layers_behind_pooling_and_refuses_tasks_that_do_not_fit() {
+fn training_keeps_layers_behind_pooling_and_rejects_tasks_that_do_not_fit() {
     let file = packed(&layered("trained")).expect("the model packs");
     let setup = |task: &str| {
         let config = format!("steps = 1\n[schedule]\nlearning_rate = 1e-3\n[data]\ntask = {task:?}\n");

@@ -237,8 +237,8 @@ fn remembered_vectors_have_the_same_bits() {
     assert_eq!(other.embed(&texts, &usual).unwrap(), all);
     assert_eq!(other.work().rows, 0);
     // Errors refer to texts by the caller's indices.
-    let refused = EmbedOptions { overflow: OverflowMode::Error, ..usual };
-    assert_eq!(remembering.embed(&texts, &refused).unwrap_err().place(), "text 1: text");
+    let rejected = EmbedOptions { overflow: OverflowMode::Error, ..usual };
+    assert_eq!(remembering.embed(&texts, &rejected).unwrap_err().place(), "text 1: text");
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn answers_are_found_by_what_the_prompt_means() {
 }
 
 #[test]
-fn refused_texts_change_nothing() {
+fn rejected_texts_change_nothing() {
     let golden = texts::load("t5", None);
     let model = golden::model(&golden.file, siskin::DeviceKind::Cpu, 2, siskin::CpuFeatures::NONE);
     let options = SessionOptions { context: 32, ..SessionOptions::default() };
@@ -392,8 +392,8 @@ fn refused_texts_change_nothing() {
     let want = say(&mut context, &[6]).unwrap();
     let kind = |outcome: siskin::Result<()>| outcome.unwrap_err().kind();
     context.truncate(sequence, 1).unwrap();
-    let refused = [Tokens::from(vec![9999]), Tokens { token_type_ids: vec![7], ..Tokens::from(vec![5]) }];
-    for text in &refused {
+    let rejected = [Tokens::from(vec![9999]), Tokens { token_type_ids: vec![7], ..Tokens::from(vec![5]) }];
+    for text in &rejected {
         assert_eq!(kind(read(&mut context, text, sequence, OutputRows::None)), ErrorKind::Argument);
     }
     let twice = [1, 0, 1];

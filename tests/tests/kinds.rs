@@ -147,7 +147,7 @@ fn states_are_forked_and_reset_and_do_not_go_back() {
         fork.truncate(13).unwrap();
         fork.prefill(&ids[..2]).unwrap();
         let longer: Vec<u32> = other.iter().chain(&ids[..2]).copied().collect();
-        assert_eq!(fork.logits(), whole(&longer), "{name}: after a refused truncation");
+        assert_eq!(fork.logits(), whole(&longer), "{name}: after a rejected truncation");
         fork.cancel_handle().cancel();
         assert_eq!(fork.prefill(&ids[2..5]).unwrap_err().kind(), ErrorKind::Cancelled);
         fork.prefill(&ids[2..5]).unwrap();

@@ -147,7 +147,7 @@ fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
 }
 
 #[test]
-fn long_texts_are_refused_cut_or_read_in_parts() {
+fn long_texts_are_rejected_cut_or_read_in_parts() {
     let file = spelled("long", "golden-texts/bart", &[], &json!({}));
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 2, max_tokens: 5, ..SearchOptions::default() };
@@ -244,8 +244,8 @@ fn tasks_bring_their_prefix_and_their_settings() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_refused() {
-    let file = spelled("refused", "golden/gpt2", &[], &json!({}));
+fn what_cannot_be_searched_is_rejected() {
+    let file = spelled("rejected", "golden/gpt2", &[], &json!({}));
     let model = opened(&file, 1);
     let mut session = model.session(SessionOptions { forks: 2, ..Default::default() }).unwrap();
     let kind =
@@ -275,7 +275,7 @@ fn what_cannot_be_searched_is_refused() {
 }
 
 #[test]
-fn what_would_have_no_effect_is_refused() {
+fn what_would_have_no_effect_is_rejected() {
     let model = opened(&spelled("effects", "golden-texts/bart", &[], &json!({})), 1);
     let mut writer = model.seq2seq(Seq2SeqOptions::default()).unwrap();
     let mut place = |writing: &Seq2SeqGenerateOptions| {

@@ -137,7 +137,7 @@ fn forks_write_on_from_what_was_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn what_cannot_be_read_is_rejected() {
     let golden = load("bert", None);
     let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let mut encoder = encoder(&model, 16);
@@ -166,7 +166,7 @@ fn what_cannot_be_read_is_refused() {
     session.encode(&golden.texts[0]).unwrap();
     session.prefill(&[5]).unwrap();
     assert_eq!(session.encode(&Tokens::from(vec![99])).unwrap_err().kind(), ErrorKind::Argument);
-    assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "the text was refused");
+    assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "the text was rejected");
 }
 
 fn texts_model(golden: &texts::GoldenTexts) -> siskin::Model {

@@ -60,7 +60,7 @@ pub struct InitialModel {
     initialization: Initialization,
 }
 
-/// Refuses unused hyper-parameters whose name is a likely misspelling of a used one. Others are allowed: a copied
+/// Rejects unused hyper-parameters whose name is a likely misspelling of a used one. Others are allowed: a copied
 /// `config.json` contains more than a graph needs.
 fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
     let known: Vec<&str> = asked.iter().map(String::as_str).collect();
@@ -93,7 +93,7 @@ pub(crate) fn dropout(config: &Map<String, Value>) -> impl Iterator<Item = (&Str
         .filter_map(move |(key, value)| Some((key, nonzero(value)?)))
 }
 
-/// Refuses dropout, which training does not have.
+/// Rejects dropout, which training does not have.
 pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<()> {
     match dropout(config).next() {
         Some((key, value)) => {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_hyperparameters_are_refused() {
+    fn misspelled_hyperparameters_are_rejected() {
         let config = |key: &str| {
             let whole = json!({
                 "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40, "n_inner": 64,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn nonzero_dropout_is_refused() {
+    fn nonzero_dropout_is_rejected() {
         let config = |dropout: Value| {
             let whole = json!({
                 "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40,

@@ -58,12 +58,12 @@ pub(super) struct Request {
 }
 
 /// An invalid request.
-pub(super) struct Refusal {
+pub(super) struct RejectedRequest {
     pub(super) id: Option<Id>,
     pub(super) error: Error,
 }
 
-impl Refusal {
+impl RejectedRequest {
     /// Adds the line number to the error of a request without an id.
     pub(super) fn on_line(self, number: usize) -> Self {
         match self.id {
@@ -132,11 +132,11 @@ const KINDS: [(&str, Reader); 13] = [
 const MAX_TEXTS: usize = 4096;
 
 impl Request {
-    pub(super) fn read(line: &str) -> std::result::Result<ParsedLine, Refusal> {
-        let refused = |error| Refusal { id: None, error };
-        let mut fields = JsonFields::read(line).map_err(refused)?;
-        let id: Option<Id> = fields.take("id").map_err(refused)?;
-        Self::of(&id, fields).map_err(|error| Refusal { id, error })
+    pub(super) fn read(line: &str) -> std::result::Result<ParsedLine, RejectedRequest> {
+        let rejected = |error| RejectedRequest { id: None, error };
+        let mut fields = JsonFields::read(line).map_err(rejected)?;
+        let id: Option<Id> = fields.take("id").map_err(rejected)?;
+        Self::of(&id, fields).map_err(|error| RejectedRequest { id, error })
     }
 
     fn of(id: &Option<Id>, mut fields: JsonFields<'_>) -> Result<ParsedLine> {

@@ -1,12 +1,12 @@
 //! The request queue, and the running request.
 
-use super::request::{Id, Refusal, Request};
+use super::request::{Id, RejectedRequest, Request};
 use siskin::CancelHandle;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A queue entry: a request, or the error of an invalid one.
-pub(super) type Job = std::result::Result<Request, Refusal>;
+pub(super) type Job = std::result::Result<Request, RejectedRequest>;
 
 /// The bounded queue between the reader thread and the worker.
 pub(super) struct RequestQueue {

@@ -72,7 +72,7 @@ impl<'a> ModelState<'a> {
         self.requests += 1;
         let Request { id, ask } = match job {
             Ok(request) => request,
-            Err(refusal) => return tell(refusal.id.as_ref(), &Reply::Error(&refusal.error)),
+            Err(rejection) => return tell(rejection.id.as_ref(), &Reply::Error(&rejection.error)),
         };
         let id = id.as_ref();
         match catch_unwind(AssertUnwindSafe(|| self.ask(id, ask))) {

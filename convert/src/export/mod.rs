@@ -15,7 +15,7 @@ use crate::import;
 use crate::progress::{NoProgress, ProgressSink};
 use model::ExportModel;
 pub use safetensors::tokenizer_json;
-use siskin_format::file::{AtomicFile, File, refuse_link};
+use siskin_format::file::{AtomicFile, File, reject_link};
 use siskin_format::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::path::{Path, PathBuf};
@@ -167,7 +167,7 @@ pub fn export(
     let inside = to.join("model").with_extension(format.ending);
     let is_inside = !format.ending.is_empty() && to.is_dir();
     if is_inside {
-        refuse_link(&inside)?;
+        reject_link(&inside)?;
     }
     let mut report = (format.write)(&model, if is_inside { &inside } else { to }, options)?;
     for path in &report.files {
@@ -190,7 +190,7 @@ fn finish(files: impl IntoIterator<Item = AtomicFile>, leftovers: &[PathBuf]) ->
 impl ExportOptions<'_> {
     /// Creates a file in a folder under a name chosen by the format. Symbolic links are not followed.
     fn create_in_folder(&self, path: &Path) -> Result<AtomicFile> {
-        refuse_link(path)?;
+        reject_link(path)?;
         self.create(path)
     }
 

@@ -26,12 +26,12 @@ pub(super) fn check(
     format: &str,
     told: AcceptedDifferences,
 ) -> Result<()> {
-    let refused = |message: String| Error::unsupported(format, message);
+    let rejected = |message: String| Error::unsupported(format, message);
     let (_, read) =
-        read.map_err(|error| refused(format!("the exported configuration cannot be read back: {error}")))?;
+        read.map_err(|error| rejected(format!("the exported configuration cannot be read back: {error}")))?;
     match difference(own, read, told) {
         None => Ok(()),
-        Some((own, read)) => Err(refused(format!(
+        Some((own, read)) => Err(rejected(format!(
             "the format has no key for a part of the model: {own} would become {read}; choose another format"
         ))),
     }

@@ -140,7 +140,7 @@ fn sizes(model: &ExportModel<'_>, keys: &HuggingFaceKeys) -> Map<String, Value> 
     there.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Refuses a model if the keys describe another graph than it computes.
+/// Rejects a model if the keys describe another graph than it computes.
 fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Result<()> {
     let mut config = config.clone();
     config.insert("model_type".to_owned(), kind.into());

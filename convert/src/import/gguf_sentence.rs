@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_layer_is_refused_by_its_name() {
+    fn what_cannot_be_a_layer_is_rejected_by_its_name() {
         let weight = |dims: &[u64]| vec![tensor("dense_2.weight", dims, &[1.0; 6])];
         let first = tensor("dense_2.weight", &[2, 3], &[1.0; 6]);
         let cases = [

@@ -93,7 +93,7 @@ impl HuggingFace {
         Ok(folder)
     }
 
-    /// Refuses a source that lacks the segment embeddings that its configuration declares: the graph would silently run
+    /// Rejects a source that lacks the segment embeddings that its configuration declares: the graph would silently run
     /// without them.
     pub(super) fn check_segments(&self) -> Result<()> {
         let segments = (self.descriptor.family.read_config)(&self.config)?.segments;
@@ -106,7 +106,7 @@ impl HuggingFace {
         }
     }
 
-    /// Refuses a folder that lacks tensors which its configuration declares or its other layers have, and without which
+    /// Rejects a folder that lacks tensors which its configuration declares or its other layers have, and without which
     /// the graph would silently run.
     fn check_whole(&self) -> Result<()> {
         self.check_segments()?;

@@ -98,15 +98,15 @@ pub fn of(
     }
 }
 
-/// Refuses adapters that change a model other than by LoRA or DoRA.
+/// Rejects adapters that change a model other than by LoRA or DoRA.
 fn check(config: &Map<String, Value>) -> Result<()> {
-    let refuse = |key: &str, message: &str| Err(Error::unsupported(format!("{CONFIG}: {key}"), message));
+    let reject = |key: &str, message: &str| Err(Error::unsupported(format!("{CONFIG}: {key}"), message));
     match config.get("peft_type").and_then(Value::as_str) {
         Some("LORA") => {}
         Some(other) => {
-            return refuse("peft_type", &format!("{other}; only LORA is supported, with or without DoRA"));
+            return reject("peft_type", &format!("{other}; only LORA is supported, with or without DoRA"));
         }
-        None => return refuse("peft_type", "missing"),
+        None => return reject("peft_type", "missing"),
     }
     let empty = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,
@@ -122,13 +122,13 @@ fn check(config: &Map<String, Value>) -> Result<()> {
         "alora_invocation_tokens",
     ] {
         if config.get(key).is_some_and(|value| !empty(value)) {
-            return refuse(key, "changes more than linear layers; merge the adapter into its base first");
+            return reject(key, "changes more than linear layers; merge the adapter into its base first");
         }
     }
     match config.get("bias").and_then(Value::as_str) {
         None | Some("none") => Ok(()),
         Some(_) => {
-            refuse("bias", "biases in adapters are not supported; merge the adapter into its base first")
+            reject("bias", "biases in adapters are not supported; merge the adapter into its base first")
         }
     }
 }

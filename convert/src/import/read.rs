@@ -12,7 +12,7 @@ pub(crate) const MAX_VALUES: usize = 1 << 22;
 
 /// Returns the contents of the file at `path`, or `None` if it is missing. `place` is for errors.
 ///
-/// Symbolic links are followed. Anything but a regular file is refused before it is opened: reading it might never end,
+/// Symbolic links are followed. Anything but a regular file is rejected before it is opened: reading it might never end,
 /// or block until there is a writer.
 pub(crate) fn read(path: &Path, place: &str) -> Result<Option<Vec<u8>>> {
     if !is_there(path, place)? {

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_that_is_refused_is_no_harm() {
+    fn a_child_that_is_rejected_is_no_harm() {
         let mut trial = Trial { configuration: [1; 64], ones: [[1; 64]; 16], result: [[0; 16]; 16] };
         // SAFETY: the trial is valid; its tile configuration is invalid, so that every machine faults.
         assert!(!unsafe { in_a_child(&mut trial) });

@@ -98,7 +98,7 @@ fn floats_decode() {
 }
 
 #[test]
-fn wrong_lengths_are_refused() {
+fn wrong_lengths_are_rejected() {
     for &ty in BlockType::ALL {
         let codec = ty.codec();
         let (mut out, row) = (vec![7.0; 2 * codec.elements], vec![0; 2 * codec.bytes]);

@@ -301,7 +301,7 @@ fn parts_and_residual_add_up_to_the_whole() {
 
 #[test]
 #[should_panic(expected = "rows beyond the input")]
-fn a_stride_that_wraps_is_refused() {
+fn a_stride_that_wraps_is_rejected() {
     let mut random = TestRandom::new(3);
     let case = Case::new(BlockType::F32, 16, 64, 2, &mut random);
     let input = Input::Float { rows: &case.rows, stride: usize::MAX - 63 };

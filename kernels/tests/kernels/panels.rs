@@ -214,7 +214,7 @@ fn long_blocks_lie_where_the_format_says() {
 }
 
 #[test]
-fn wrong_lengths_are_refused() {
+fn wrong_lengths_are_rejected() {
     let (row, mut panel) = (vec![0; 36], vec![7; 9 * 64]);
     let rows = [&row[..]; 17];
     assert!(!pack(BlockType::Q4_0, &rows, 64, &mut panel));

@@ -148,7 +148,7 @@ impl LoadedModel {
     pub fn external(file: File, external: Arc<dyn ExternalModel>, options: &ModelOptions) -> Result<Self> {
         let backend = ExternalModelBackend { model: Arc::clone(&external) };
         let can = backend.capabilities();
-        let refusals = [
+        let rejections = [
             (options.skip != LayerSet::NONE && !can.layer_skipping, "layers", "it cannot skip layers"),
             (options.device == DeviceKind::Reference, "device", "leave out the device"),
             (
@@ -157,7 +157,7 @@ impl LoadedModel {
                 "leave out the CPU features",
             ),
         ];
-        if let Some((_, place, message)) = refusals.into_iter().find(|(is_refused, ..)| *is_refused) {
+        if let Some((_, place, message)) = rejections.into_iter().find(|(is_rejected, ..)| *is_rejected) {
             let message = format!("the model runs on an external backend; {message}");
             return Err(Error::unsupported(place, message));
         }

@@ -49,7 +49,7 @@ pub(super) fn call(
             if let Some(value) = given.get(0, "message") {
                 write_str(value, &mut message, &mut machine.budget)?;
             }
-            fail!("refuses the messages: {}", message.into_parts().0)
+            fail!("rejects the messages: {}", message.into_parts().0)
         }
         Function::StrftimeNow => match (machine.now, given.get(0, "format")) {
             (Some(now), Some(TemplateValue::Text(format))) => {

@@ -79,9 +79,9 @@ fn templates_of_models_render_as_in_jinja() {
         let name = format!("{} with {} and {}", case.file, case.messages, case.options);
         wrong += usize::from(!compare(&name, &found, &case.expected, &case.error));
         if let (Err(found), Some(error)) = (&found, &case.error) {
-            let refusal = found.message().strip_prefix("refuses the messages: ");
+            let rejection = found.message().strip_prefix("rejects the messages: ");
             assert!(
-                refusal.is_none_or(|refusal| refusal.starts_with(error.as_str())),
+                rejection.is_none_or(|rejection| rejection.starts_with(error.as_str())),
                 "{found:?} is not {error}"
             );
         }
@@ -122,7 +122,7 @@ fn failures_name_the_line() {
     );
     assert_eq!(
         place("{% if 1 %}\n{{ raise_exception('not so') }}{% endif %}").1,
-        "refuses the messages: not so"
+        "rejects the messages: not so"
     );
     assert_eq!(
         place("a\r\nb\n{% foo %}"),

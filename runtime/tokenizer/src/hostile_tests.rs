@@ -79,24 +79,24 @@ fn damaged_sections_never_panic() {
 }
 
 #[test]
-fn impossible_vocabularies_are_refused() {
-    let refused = |change: fn(&mut Vocabulary)| {
+fn impossible_vocabularies_are_rejected() {
+    let rejected = |change: fn(&mut Vocabulary)| {
         let mut vocabulary = small();
         change(&mut vocabulary);
         vocabulary.write().err().unwrap_or_else(|| panic!("was accepted"))
     };
-    assert!(refused(|v| v.tokens.clear()).place().contains("tokens"));
+    assert!(rejected(|v| v.tokens.clear()).place().contains("tokens"));
     assert!(
-        refused(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())])).place().contains("merges[0]")
+        rejected(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())])).place().contains("merges[0]")
     );
-    assert!(refused(|v| v.special.bos = Some(9999)).place().contains("special"));
-    assert!(refused(|v| v.ends = vec![9999]).message().contains("9999"));
-    assert!(refused(|v| v.tokens[3].score = f32::NAN).place().contains("scores[3]"));
-    assert!(refused(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).place().contains("tokens[3]"));
-    assert!(refused(|v| v.splitters = vec![Splitter::isolated("(")]).place().contains("pattern"));
-    assert!(refused(|v| v.normalizers = vec![Normalizer::Charsmap]).place().contains("charsmap"));
+    assert!(rejected(|v| v.special.bos = Some(9999)).place().contains("special"));
+    assert!(rejected(|v| v.ends = vec![9999]).message().contains("9999"));
+    assert!(rejected(|v| v.tokens[3].score = f32::NAN).place().contains("scores[3]"));
+    assert!(rejected(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).place().contains("tokens[3]"));
+    assert!(rejected(|v| v.splitters = vec![Splitter::isolated("(")]).place().contains("pattern"));
+    assert!(rejected(|v| v.normalizers = vec![Normalizer::Charsmap]).place().contains("charsmap"));
     assert!(
-        refused(|v| v.normalizers = vec![Normalizer::Suffix("x".repeat(4096))])
+        rejected(|v| v.normalizers = vec![Normalizer::Suffix("x".repeat(4096))])
             .place()
             .contains("normalizer")
     );
@@ -104,7 +104,7 @@ fn impossible_vocabularies_are_refused() {
 
 /// Covers every kind of token that is matched by a trie.
 #[test]
-fn tokens_too_long_to_look_for_are_refused() {
+fn tokens_too_long_to_look_for_are_rejected() {
     let long = |length: usize, kind| VocabularyToken::new(vec![b'a'; length], kind);
     for (model, kind) in [
         (ModelKind::Unigram, TokenKind::Normal),
@@ -123,7 +123,7 @@ fn tokens_too_long_to_look_for_are_refused() {
 }
 
 #[test]
-fn templates_that_repeat_the_text_are_refused() {
+fn templates_that_repeat_the_text_are_rejected() {
     let open = |texts: usize| {
         let mut vocabulary = small();
         vocabulary.pair = vec![TemplateItem::First { segment: 0 }; texts];

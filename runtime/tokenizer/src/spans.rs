@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_ways_to_trim_are_refused() {
+    fn unknown_ways_to_trim_are_rejected() {
         let mut section =
             Vocabulary::new(ModelKind::WordLevel, vec![VocabularyToken::new("a", TokenKind::Normal)])
                 .write()

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_shapes_are_refused() {
+    fn unknown_shapes_are_rejected() {
         for arguments in
             ["siskin_progress_function function, void *user", "const char *text", "size_t a, size_t b"]
         {

@@ -1,4 +1,4 @@
-//! Training runs: compared to the CPU, resumed, and refused.
+//! Training runs: compared to the CPU, resumed, and rejected.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -463,7 +463,7 @@ fn profiles_contain_every_operation_of_a_device() {
 }
 
 #[test]
-fn unsupported_device_settings_are_refused() {
+fn unsupported_device_settings_are_rejected() {
     let small = Small::new();
     let cases = [
         ("device = \"cuda\"", "device"),

@@ -89,7 +89,7 @@ fn restored_state_continues_bit_identically() {
 }
 
 #[test]
-fn state_of_the_wrong_size_is_refused_by_name() {
+fn state_of_the_wrong_size_is_rejected_by_name() {
     let (mut parameters, mut gradients) = tensors();
     let mut optimizer = Optimizer::new(&options("adamw"), &parameters, &gradients).unwrap();
     steps(&mut optimizer, &mut parameters, &mut gradients, 0);
@@ -123,7 +123,7 @@ fn state_of_the_wrong_size_is_refused_by_name() {
 }
 
 #[test]
-fn steps_with_other_tensors_are_refused() {
+fn steps_with_other_tensors_are_rejected() {
     let (mut parameters, mut gradients) = tensors();
     let mut optimizer = Optimizer::new(&options("sgd"), &parameters, &gradients).unwrap();
     gradients.list[1] = None;

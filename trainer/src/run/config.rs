@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_values_are_refused() {
+    fn invalid_values_are_rejected() {
         let parse = |value: &str| {
             RunConfig::parse(&format!("max_grad_norm = {value}\n{SMALL}")).map(|config| config.max_grad_norm)
         };

@@ -382,7 +382,7 @@ fn pad_output_rows(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
     Cow::Owned(step)
 }
 
-/// Refuses NaN and infinite losses.
+/// Rejects NaN and infinite losses.
 fn finite(sum: LossSum) -> Result<LossSum> {
     match sum.loss.is_finite() {
         true => Ok(sum),

@@ -409,7 +409,7 @@ impl<'a, T> StepBuffers<'a, T> {
     }
 }
 
-/// Refuses token ids, segments and positions that are out of range of their tables.
+/// Rejects token ids, segments and positions that are out of range of their tables.
 pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
     for node in &program.graph.nodes {
         let texts = program.sequences(node.output, batch);

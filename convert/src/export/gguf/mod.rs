@@ -22,7 +22,7 @@ pub(super) static FORMAT: ExportFormat = ExportFormat { name: "gguf", ending: "g
 /// Alignment of tensor data in bytes.
 const ALIGNMENT: usize = 32;
 const VERSION: u32 = 3;
-/// Head tensors that llama.cpp does not support: it refuses files with unknown tensors.
+/// Head tensors that llama.cpp does not support: it rejects files with unknown tensors.
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
 /// Returns llama.cpp's architecture name and tensor rules of the family.
@@ -117,7 +117,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     Ok(report)
 }
 
-/// Refuses a model with hyper-parameters that llama.cpp has no key for.
+/// Rejects a model with hyper-parameters that llama.cpp has no key for.
 fn check_keys(
     model: &ExportModel<'_>,
     architecture: &str,

@@ -9,7 +9,7 @@ use super::model::ExportModel;
 use super::tensors::{self, Entry};
 use super::{ExportFormat, ExportOptions, ExportReport, finish, settings};
 use serde_json::{Map, Value, json};
-use siskin_format::file::refuse_link;
+use siskin_format::file::reject_link;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::Pooling;
 use siskin_kernels::quant::BlockType;
@@ -77,7 +77,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     for name in names.filter(|name| name.contains('/')) {
         let folder = to.join(name);
         let folder = folder.parent().unwrap_or(to);
-        refuse_link(folder)?;
+        reject_link(folder)?;
         std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
     }
     let mut weights = options.create_in_folder(&to.join("model.safetensors"))?;

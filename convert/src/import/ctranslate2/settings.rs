@@ -82,7 +82,7 @@ impl Ctranslate2Source for ConversionSettings<'_> {
     }
 }
 
-/// Refuses settings of a side that the family's graph does not support. The names of its tensors start with `stem`.
+/// Rejects settings of a side that the family's graph does not support. The names of its tensors start with `stem`.
 fn check(
     source: &dyn Ctranslate2Source,
     side: &str,

@@ -195,7 +195,7 @@ fn lines_are_tokens() {
 }
 
 #[test]
-fn packed_models_are_refused_by_their_configuration() {
+fn packed_models_are_rejected_by_their_configuration() {
     let path = std::env::temp_dir().join(format!("siskin-ctranslate2-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     assert_eq!(Ctranslate2Folder::open(&path).unwrap_err().kind(), ErrorKind::Missing);

@@ -50,7 +50,7 @@ impl<'a> GgufCursor<'a> {
         Ok(u64::from_le_bytes(self.array(place)?))
     }
 
-    /// Reads a count of items of at least `least` bytes each. Refuses counts that exceed the remaining bytes.
+    /// Reads a count of items of at least `least` bytes each. Rejects counts that exceed the remaining bytes.
     pub(super) fn count(&mut self, least: usize, place: &str) -> Result<usize> {
         let count = self.u64(place)?;
         self.bounded(count, least, place)

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_too_long_is_refused() {
+    fn what_is_cut_or_too_long_is_rejected() {
         for bytes in [
             &[0x08][..],
             &[0x08, 0x96],

@@ -1,6 +1,6 @@
 //! Saves a sequence's blocks as words, and restores them.
 //!
-//! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
+//! Saved data is untrusted: it is rejected if blocks are missing that the sequence would attend to.
 
 use super::{BlockId, BlockTable, KvGroupKind, NO_BLOCK, Sequence, SequenceId, SlidingWindow};
 use crate::BlockStorage;

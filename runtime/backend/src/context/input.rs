@@ -27,7 +27,7 @@ pub enum OutputRows<'a> {
 }
 
 impl<'a> OutputRows<'a> {
-    /// Refuses duplicate positions.
+    /// Rejects duplicate positions.
     pub fn check(self) -> Result<()> {
         let Self::At(list) = self else { return Ok(()) };
         let mut sorted = list.to_vec();

@@ -42,7 +42,7 @@ pub struct KernelLimits {
     note = "implement `CudaForward` for it in `runtime/cuda/src/ops/`, or list it in `unsupported!`"
 )]
 pub trait CudaForward {
-    /// Refuses a node without kernels, or whose kernels exceed the limits.
+    /// Rejects a node without kernels, or whose kernels exceed the limits.
     ///
     /// # Errors
     /// As described.
@@ -59,7 +59,7 @@ pub trait CudaForward {
     fn forward(&self, work: &mut CommandBuilder<'_>, call: &OpCall<'_>, tensors: OpTensors<'_>);
 }
 
-/// Refuses operations without kernels, or whose kernels exceed the limits.
+/// Rejects operations without kernels, or whose kernels exceed the limits.
 ///
 /// # Errors
 /// As described.

@@ -38,7 +38,7 @@ impl AtomicFile {
         Self::create_from(target, &[])
     }
 
-    /// Like [`AtomicFile::create`], but refuses a target that is one of the input files. Missing inputs are ignored.
+    /// Like [`AtomicFile::create`], but rejects a target that is one of the input files. Missing inputs are ignored.
     pub fn create_from(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<Self> {
         Self::check(&target, inputs)?;
         let target = resolved(target.as_ref(), &target.as_ref().display().to_string())?;
@@ -60,7 +60,7 @@ impl AtomicFile {
         Self::create_from(target, inputs)
     }
 
-    /// Creates the temporary file for a target whose path Siskin chose itself. A symbolic link is refused, and an
+    /// Creates the temporary file for a target whose path Siskin chose itself. A symbolic link is rejected, and an
     /// existing file is replaced only if `is_ours` recognizes it as written by Siskin. The new file is writable by this
     /// user only.
     pub fn create_own(target: impl AsRef<Path>, is_ours: impl FnOnce(File) -> bool) -> Result<Self> {
@@ -168,7 +168,7 @@ fn resolved(target: &Path, place: &str) -> Result<PathBuf> {
     Err(Error::argument(place, "is a chain of too many symbolic links"))
 }
 
-/// Refuses a target that must not be replaced.
+/// Rejects a target that must not be replaced.
 fn check(target: &Path, inputs: &[PathBuf], place: &str) -> Result<()> {
     let metadata = match fs::metadata(target) {
         Ok(metadata) => metadata,

@@ -4,7 +4,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// The first bytes of every file.
 pub const MAGIC: [u8; 8] = *b"SISKIN\r\n";
-/// Readers refuse files of another major version.
+/// Readers reject files of another major version.
 pub const MAJOR: u16 = 1;
 /// Incremented by additions that older readers may ignore.
 pub const MINOR: u16 = 0;
@@ -15,7 +15,7 @@ pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const SECTION_BYTES: usize = 64;
 /// The alignment of sections other than tensor data.
 pub(super) const SECTION_ALIGNMENT: u64 = 8;
-/// Flag: readers that do not know the section's kind must refuse the file.
+/// Flag: readers that do not know the section's kind must reject the file.
 pub(super) const REQUIRED: u32 = 1;
 const MAX_SECTIONS: usize = 1024;
 /// Offset of the reserved bytes, in the header and in an entry of the section table.
@@ -218,7 +218,7 @@ fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
     Ok(())
 }
 
-/// Refuses unknown kinds that are required, and duplicates of kinds that may occur only once.
+/// Rejects unknown kinds that are required, and duplicates of kinds that may occur only once.
 fn check_kinds(sections: Vec<Section>) -> Result<Vec<Section>> {
     for (index, section) in sections.iter().enumerate() {
         let place = format!("section table: {}", section.name());

@@ -21,7 +21,7 @@ pub use bytes::Bytes;
 pub use json::parse_json;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
-pub use no_follow::{append_no_follow, is_private, open_no_follow, refuse_link};
+pub use no_follow::{append_no_follow, is_private, open_no_follow, reject_link};
 pub use table::{StorageRole, TensorSpec};
 pub use write::{FileWriter, TensorSink};
 

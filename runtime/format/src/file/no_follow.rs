@@ -57,8 +57,8 @@ fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Refuses a symbolic link under a name that Siskin chose.
-pub fn refuse_link(path: &Path) -> Result<()> {
+/// Rejects a symbolic link under a name that Siskin chose.
+pub fn reject_link(path: &Path) -> Result<()> {
     if path.is_symlink() {
         let message =
             "is a symbolic link, which Siskin does not follow for files that it names itself; remove it";
@@ -69,7 +69,7 @@ pub fn refuse_link(path: &Path) -> Result<()> {
 
 /// Returns whether there is a regular file; anything else, a symbolic link included, is an error.
 pub(super) fn check(path: &Path) -> Result<bool> {
-    refuse_link(path)?;
+    reject_link(path)?;
     let place = || path.display().to_string();
     let facts = match fs::symlink_metadata(path) {
         Ok(facts) => facts,

@@ -159,7 +159,7 @@ fn opens_from_path_and_from_inside_another_file() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn every_truncation_is_rejected() {
     let whole = tiny();
     for length in (0..1024).chain((1024..whole.len()).step_by(61)) {
         let mut bytes = whole[..length].to_vec();
@@ -173,7 +173,7 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn truncated_small_sections_are_refused() {
+fn truncated_small_sections_are_rejected() {
     for (index, sections) in [(1, "tensor table"), (4, "metadata")] {
         let whole = tiny();
         for length in 0..section_range(&whole, index).len() {
@@ -205,15 +205,15 @@ fn flips_behind_right_hashes_never_panic() {
     let whole = tiny();
     let table = section_range(&whole, 1);
     let metadata = section_range(&whole, 4);
-    let mut refused = 0;
+    let mut rejected = 0;
     for at in (0..32).chain(64..384).chain(table).chain(metadata) {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             let opened = File::from_bytes(changed(at, &[value]));
-            refused += usize::from(opened.is_err());
+            rejected += usize::from(opened.is_err());
             let _ = opened.map(|file| file.verify(&mut |_, _| true).is_ok());
         }
     }
-    assert!(refused > 100);
+    assert!(rejected > 100);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn wrong_tensor_records_have_their_errors() {
 #[test]
 fn wrong_metadata_has_its_errors() {
     let parse =
-        |text: &str| Metadata::parse(text.as_bytes()).map(|_| ()).expect_err("must be refused").to_string();
+        |text: &str| Metadata::parse(text.as_bytes()).map(|_| ()).expect_err("must be rejected").to_string();
     assert!(parse("").starts_with("metadata: not JSON"));
     assert!(parse("[]").starts_with("metadata: not a JSON object"));
     assert!(parse("{}").starts_with("metadata.architecture: missing"));
@@ -282,7 +282,7 @@ fn wrong_metadata_has_its_errors() {
 }
 
 #[test]
-fn verify_refuses_what_is_reserved() {
+fn verify_rejects_what_is_reserved() {
     let table = section_range(&tiny(), 1).start;
     let (first, name) = (table + 8, "blk.0.attn_q.weight".len());
     for (at, place) in [
@@ -307,7 +307,7 @@ fn verify_refuses_what_is_reserved() {
 }
 
 #[test]
-fn a_writer_refuses_what_no_reader_takes() {
+fn a_writer_rejects_what_no_reader_takes() {
     let writer = || FileWriter::new(Cursor::new(Vec::new())).unwrap();
     let with = |value: Value| {
         let config = [("x".to_owned(), value)].into_iter().collect();
@@ -353,7 +353,7 @@ fn verify_names_what_differs_and_can_be_stopped() {
 }
 
 #[test]
-fn a_writer_refuses_wrong_tensors() {
+fn a_writer_rejects_wrong_tensors() {
     let start = || FileWriter::new(Cursor::new(Vec::new())).unwrap();
     let vector = TensorSpec::vector("v", 2);
     let mut writer = start();

@@ -54,7 +54,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn what_is_not_made_so_is_refused() {
+fn what_is_not_made_so_is_rejected() {
     made(&good().to_string()).unwrap();
     let change = |path: &str, value: Value| {
         let mut section = good();

@@ -115,13 +115,13 @@ pub(super) fn hyper_of(config: &ConfigReader, first: usize) -> Result<ModelConfi
         numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
         hyper.projected_positions = count;
     }
-    refuse_other_graphs(config)?;
+    reject_other_graphs(config)?;
     hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
     Ok(hyper)
 }
 
-/// Refuses options that the reference implementation computes differently, or did when such models were trained.
-fn refuse_other_graphs(config: &ConfigReader) -> Result<()> {
+/// Rejects options that the reference implementation computes differently, or did when such models were trained.
+fn reject_other_graphs(config: &ConfigReader) -> Result<()> {
     if config.flag(&["is_decoder"])? == Some(true) {
         let message = "BERT as a decoder, with causal attention, is not supported";
         return Err(Error::unsupported("config.is_decoder", message));

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_make_other_vectors_is_refused() {
+    fn what_would_make_other_vectors_is_rejected() {
         let cases = [
             ("gemma3", json!({"attention.causal": false}), "config.attention.causal"),
             ("llama", json!({"use_bidirectional_attention": true}), "config.use_bidirectional_attention"),

@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        refuse_other_blocks(config)?;
+        reject_other_blocks(config)?;
         bert::hyper_of(config, 0)
     },
     topology: Topology::Encoder(|config, h, b| {
@@ -80,8 +80,8 @@ const RULES: &[TensorRule] = &[
     whole("output_bias", "cls.predictions.bias"),
 ];
 
-/// Refuses options of the original implementation that no published model uses.
-fn refuse_other_blocks(config: &ConfigReader) -> Result<()> {
+/// Rejects options of the original implementation that no published model uses.
+fn reject_other_blocks(config: &ConfigReader) -> Result<()> {
     for key in ["prenorm", "parallel_block", "use_rms_norm", "rotary_emb_interleaved", "causal"] {
         if config.flag(&[key])? == Some(true) {
             return Err(Error::unsupported(

@@ -6,7 +6,7 @@ use super::{ConfigReader, ModelConfig};
 use crate::{RopeScaling, RopeScalingMethod, RopeTable};
 use siskin_format::{Error, Result};
 
-/// Refuses RoPE parameters that are not an object, whose keys would be silently ignored.
+/// Rejects RoPE parameters that are not an object, whose keys would be silently ignored.
 fn check_objects(config: &ConfigReader) -> Result<()> {
     for key in ["rope_parameters", "rope_scaling"] {
         config.entries(key)?;

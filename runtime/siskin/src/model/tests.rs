@@ -99,7 +99,7 @@ fn sessions_write_on_and_forks_go_their_own_way() {
 }
 
 #[test]
-fn what_an_engine_cannot_heed_is_refused_or_told() {
+fn what_an_engine_cannot_heed_is_rejected_or_told() {
     let open = |options: &ModelOptions| {
         let file = model().file().clone();
         Model::from_external_model(file, Arc::new(Counts), options)

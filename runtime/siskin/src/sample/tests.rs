@@ -468,7 +468,7 @@ fn log_probabilities_are_of_the_logits_as_given() {
 }
 
 #[test]
-fn bad_logits_are_refused() {
+fn bad_logits_are_rejected() {
     for options in [SamplerOptions::greedy(), SamplerOptions::default()] {
         let mut sampler = Sampler::new(&options, 40).unwrap();
         for bad in [f32::NAN, f32::INFINITY] {

@@ -127,7 +127,7 @@ fn an_unfinished_character_at_the_end_is_shown_as_lost() {
 }
 
 #[test]
-fn bad_stops_are_refused() {
+fn bad_stops_are_rejected() {
     assert_eq!(StopStrings::new(&["a", ""]).unwrap_err().place(), "stop[1]");
     assert_eq!(StopStrings::new(&["a".repeat(70_000)]).unwrap_err().place(), "stop[0]");
 }

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn rejects_what_it_does_not_know() {
         for pattern in
             [r"(a)\1", "(?<=ab)c", r"\p{Klingon}", "(?P<x>a)", "a**", "(a|)*", "[z-a]", "(", "[a", r"\"]
         {

@@ -149,13 +149,13 @@ impl Compiler<'_> {
 
     fn push(&mut self, instruction: RegexInstruction) -> Result<usize> {
         if self.instructions.len() >= MAX_INSTRUCTIONS {
-            return Err(self.refuse("the pattern expands to too many steps"));
+            return Err(self.reject("the pattern expands to too many steps"));
         }
         self.instructions.push(instruction);
         Ok(self.instructions.len() - 1)
     }
 
-    fn refuse(&self, what: &str) -> Error {
+    fn reject(&self, what: &str) -> Error {
         Error::unsupported(format!("pattern {:?}", self.pattern), what)
     }
 
@@ -256,7 +256,7 @@ impl Compiler<'_> {
 
     fn emit_loop(&mut self, node: &RegexNode, greed: Greed) -> Result<()> {
         if First::of(node).empty {
-            return Err(self.refuse("an endless repeat of something that may be empty is not supported"));
+            return Err(self.reject("an endless repeat of something that may be empty is not supported"));
         }
         let split = self.push(RegexInstruction::Accept)?;
         self.emit(node)?;

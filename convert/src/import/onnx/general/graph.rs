@@ -167,7 +167,7 @@ fn check_operators(model: &OnnxModel<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses settings that tract handles incorrectly: recurrent layers in reverse direction only, and out-of-range axes,
+/// Rejects settings that tract handles incorrectly: recurrent layers in reverse direction only, and out-of-range axes,
 /// up to which it would loop.
 fn check_settings(node: &OnnxNode<'_>) -> Result<()> {
     for attribute in &node.attributes {

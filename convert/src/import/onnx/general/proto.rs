@@ -63,7 +63,7 @@ fn graph(graph: &OnnxGraph<'_>, store: &mut ExternalData) -> Result<pb::GraphPro
     })
 }
 
-/// Refuses graphs that request more elements than any machine has.
+/// Rejects graphs that request more elements than any machine has.
 fn check_sizes(graph: &OnnxGraph<'_>) -> Result<()> {
     let constant = |name: &str| -> Option<Vec<i64>> {
         let given = graph.tensors.iter().find(|tensor| tensor.name == name);
