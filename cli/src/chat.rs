@@ -268,7 +268,7 @@ impl Chat<'_> {
                         error.place(),
                         format!("{}; /undo or /clear makes room", error.message()),
                     ),
-                    ErrorKind::Cancelled => Error::new(error.kind(), "chat", "stopped before the answer"),
+                    ErrorKind::Canceled => Error::new(error.kind(), "chat", "stopped before the answer"),
                     _ => error,
                 })
             }

@@ -19,7 +19,7 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
         | ErrorKind::Integrity => 3,
         ErrorKind::TooLong | ErrorKind::Memory => 4,
         // 128 + SIGINT, as in shells.
-        ErrorKind::Cancelled => 130,
+        ErrorKind::Canceled => 130,
         _ => 1,
     }
 }

@@ -265,7 +265,7 @@ fn answer(
         output::note(open.quiet, answer.summary());
     }
     match answer.stopped {
-        true => Err(Error::new(ErrorKind::Cancelled, "run", "stopped by Ctrl-C")),
+        true => Err(Error::new(ErrorKind::Canceled, "run", "stopped by Ctrl-C")),
         false => Ok(answer),
     }
 }

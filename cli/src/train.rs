@@ -190,7 +190,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     callbacks.report();
     if ended == RunEnd::Interrupted {
         let message = format!("stopped after step {}; continue with `siskin train resume`", trained.steps());
-        return Err(Error::new(ErrorKind::Cancelled, "", message));
+        return Err(Error::new(ErrorKind::Canceled, "", message));
     }
     let (steps, chosen) = (trained.steps(), trained.load_export_weights()?);
     write(&mut trained, &output)?;

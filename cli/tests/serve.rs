@@ -301,10 +301,10 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
     running.say(&json!({"stop": "second"}));
     running.say(&json!({"stop": "first"}));
     let end = running.end();
-    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("first"), &json!("cancelled")));
+    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("first"), &json!("canceled")));
     assert!(end["done"]["tokens"].as_u64().unwrap() < 50);
     let end = running.end();
-    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("second"), &json!("cancelled")));
+    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("second"), &json!("canceled")));
     assert_eq!(running.hear()["id"], "third", "a stop is for one request");
     running.say(&json!({"stop": "third"}));
     assert_eq!(running.end()["id"], "third");
@@ -335,7 +335,7 @@ fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
             answers.push(running.hear());
         }
         let (text, end) = whole(&answers, &json!(1));
-        assert_eq!(end["done"]["finish_reason"], "cancelled");
+        assert_eq!(end["done"]["finish_reason"], "canceled");
         match end["done"]["tokens"].as_u64().unwrap() {
             0 => patience *= 2,
             tokens => break (text, tokens),

@@ -30,7 +30,7 @@ impl ProgressSink for Counter {
 
     fn message(&self, _text: &str) {}
 
-    fn cancelled(&self) -> bool {
+    fn canceled(&self) -> bool {
         self.stop
     }
 }
@@ -237,7 +237,7 @@ fn without_a_cache_nothing_is_left() {
 fn packing_can_be_stopped() {
     let folder = Folder::new("open-stop");
     let (path, counter) = (source(&folder), Counter { stop: true, ..Counter::default() });
-    assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Canceled);
     assert_eq!(entries(&folder.join("")), 1, "no part of a file is left");
 }
 

@@ -7,7 +7,7 @@
 // Errors. A function that can fail returns a `siskin_error *`: null on success. On an error, output parameters are
 // not written. The output parameters of one call must be distinct objects. An error has a stable code, a place, and
 // a message that says what is wrong and, where possible, what to do. The caller frees it. The errors
-// SISKIN_ERROR_CANCELLED and SISKIN_ERROR_BUSY are part of normal control flow: they are static and need not be
+// SISKIN_ERROR_CANCELED and SISKIN_ERROR_BUSY are part of normal control flow: they are static and need not be
 // freed.
 //
 // Ownership. The caller owns the objects that `..._new`, `..._open...` and `..._cancel_handle` functions create, and
@@ -111,7 +111,7 @@ typedef enum siskin_error_kind {
     /// The state of the handle does not allow the call.
     SISKIN_ERROR_STATE = 300,
     /// The call was canceled, and can be repeated. The error is static: it need not be freed.
-    SISKIN_ERROR_CANCELLED = 301,
+    SISKIN_ERROR_CANCELED = 301,
     /// The model produced NaN or infinity.
     SISKIN_ERROR_NUMERIC = 302,
     /// Another call is using the handle, or the call came from a callback. The error is static: it need not be freed.
@@ -142,7 +142,7 @@ const char *siskin_error_message(const siskin_error *error);
 /// empty, and is empty for null. The text is valid until the error is freed.
 const char *siskin_error_place(const siskin_error *error);
 
-/// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELLED`, `SISKIN_ERROR_BUSY` and
+/// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELED`, `SISKIN_ERROR_BUSY` and
 /// `SISKIN_ERROR_OUT_OF_MEMORY` are static.
 void siskin_error_free(siskin_error *error);
 
@@ -180,7 +180,7 @@ siskin_error *siskin_log_set(siskin_log_function function,
 /// target. Freed with `siskin_cancel_handle_free`.
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
-/// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELLED` within
+/// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
 /// milliseconds, and the target is restored to its state before the call. There is one exception: if a
 /// sliding window has moved or a recurrent state has changed, a canceled prompt that follows other tokens
 /// stays partly processed, and `siskin_session_stats` returns the number of tokens. Models that run on tract
@@ -752,7 +752,7 @@ siskin_error *siskin_session_add_message(siskin_session *session,
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
 /// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
 ///
-/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
+/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELED`, the prompt
 /// has not been added, with the exception that `siskin_cancel_handle_cancel` states.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt(siskin_session *session,
@@ -782,7 +782,7 @@ siskin_error *siskin_session_prompt_tokens(siskin_session *session,
 
 /// Generates the next chunk of the answer. After the last chunk, `done` is set.
 ///
-/// After `SISKIN_ERROR_CANCELLED`, the answer is unchanged and the call can be repeated.
+/// After `SISKIN_ERROR_CANCELED`, the answer is unchanged and the call can be repeated.
 SISKIN_NODISCARD
 siskin_error *siskin_session_next(siskin_session *session,
                                   siskin_text_chunk *out);
@@ -792,7 +792,7 @@ SISKIN_NODISCARD
 siskin_error *siskin_session_set_max_tokens(siskin_session *session,
                                             size_t tokens);
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 /// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the session's lifetime.
@@ -884,7 +884,7 @@ siskin_error *siskin_session_restore_from_memory(siskin_session *session,
                                                  const uint8_t *bytes,
                                                  size_t length);
 
-/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELLED` within
+/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELED` within
 /// milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
 /// `siskin_session_next` continues the answer.
 ///
@@ -1069,7 +1069,7 @@ siskin_error *siskin_encoder_prediction(const siskin_encoder *encoder,
                                         size_t rank,
                                         siskin_prediction *out);
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 /// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
@@ -1209,7 +1209,7 @@ siskin_error *siskin_seq2seq_text(const siskin_seq2seq *seq2seq,
                                   size_t rank,
                                   siskin_generated_text *out);
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 /// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
@@ -1335,7 +1335,7 @@ siskin_error *siskin_transcriber_segment(const siskin_transcriber *transcriber,
                                          size_t index,
                                          siskin_segment *out);
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 ///
 /// Threads: any, at any time during the transcriber's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_transcriber_cancel(const siskin_transcriber *transcriber);

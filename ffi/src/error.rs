@@ -40,7 +40,7 @@ pub const SISKIN_ERROR_STRUCT_SIZE: siskin_error_kind = 213;
 /// The state of the handle does not allow the call.
 pub const SISKIN_ERROR_STATE: siskin_error_kind = 300;
 /// The call was canceled, and can be repeated. The error is static: it need not be freed.
-pub const SISKIN_ERROR_CANCELLED: siskin_error_kind = 301;
+pub const SISKIN_ERROR_CANCELED: siskin_error_kind = 301;
 /// The model produced NaN or infinity.
 pub const SISKIN_ERROR_NUMERIC: siskin_error_kind = 302;
 /// Another call is using the handle, or the call came from a callback. The error is static: it need not be freed.
@@ -76,7 +76,7 @@ const MAGIC: [u8; 8] = *b"SISKerro";
 /// Errors that need no allocation: those that are control flow, and the one for a failed allocation.
 static STATIC_ERRORS: [ErrorObject; 3] = [
     static_error(SISKIN_ERROR_OUT_OF_MEMORY, b"out of memory: the error itself could not be allocated\0"),
-    static_error(SISKIN_ERROR_CANCELLED, b"the call was canceled; it can be repeated\0"),
+    static_error(SISKIN_ERROR_CANCELED, b"the call was canceled; it can be repeated\0"),
     static_error(
         SISKIN_ERROR_BUSY,
         b"another call is using the handle, or a callback called the library; wait for that call, or cancel it\0",
@@ -131,16 +131,16 @@ const KINDS: [(ErrorKind, siskin_error_kind); 14] = [
     (ErrorKind::TooLong, SISKIN_ERROR_TOO_LONG),
     (ErrorKind::Template, SISKIN_ERROR_TEMPLATE),
     (ErrorKind::State, SISKIN_ERROR_STATE),
-    (ErrorKind::Cancelled, SISKIN_ERROR_CANCELLED),
+    (ErrorKind::Canceled, SISKIN_ERROR_CANCELED),
     (ErrorKind::Numeric, SISKIN_ERROR_NUMERIC),
     (ErrorKind::Memory, SISKIN_ERROR_MEMORY),
 ];
 
 impl From<siskin::Error> for PendingError {
     fn from(error: siskin::Error) -> Self {
-        if error.kind() == ErrorKind::Cancelled {
+        if error.kind() == ErrorKind::Canceled {
             // The object of this error is static.
-            return Self { code: SISKIN_ERROR_CANCELLED, place: String::new(), message: String::new() };
+            return Self { code: SISKIN_ERROR_CANCELED, place: String::new(), message: String::new() };
         }
         let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
         let code = known.map_or(u32::from(error.kind().code()), |(_, code)| *code);
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn siskin_error_place(error: *const siskin_error) -> *cons
     unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.place.as_ptr().cast())
 }
 
-/// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELLED`, `SISKIN_ERROR_BUSY` and
+/// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELED`, `SISKIN_ERROR_BUSY` and
 /// `SISKIN_ERROR_OUT_OF_MEMORY` are static.
 ///
 /// # Safety
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn static_errors_are_not_allocated_and_survive_being_freed() {
-        let cancelled = || PendingError::from(Error::cancelled("text"));
+        let canceled = || PendingError::from(Error::canceled("text"));
         let memory = || PendingError { code: SISKIN_ERROR_OUT_OF_MEMORY, ..PendingError::busy() };
         let rows: [(siskin_error_kind, &dyn Fn() -> PendingError); 3] = [
-            (SISKIN_ERROR_CANCELLED, &cancelled),
+            (SISKIN_ERROR_CANCELED, &canceled),
             (SISKIN_ERROR_BUSY, &PendingError::busy),
             (SISKIN_ERROR_OUT_OF_MEMORY, &memory),
         ];

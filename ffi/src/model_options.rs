@@ -100,14 +100,14 @@ pub(crate) struct ProgressCallback<'a> {
     progress: Option<&'a Progress>,
     total: AtomicU64,
     done: AtomicU64,
-    cancelled: AtomicBool,
+    canceled: AtomicBool,
 }
 
 #[cfg(feature = "import")]
 impl Options {
     pub(crate) fn progress_callback(&self) -> ProgressCallback<'_> {
         let (total, done) = (AtomicU64::new(0), AtomicU64::new(0));
-        ProgressCallback { progress: self.progress.as_ref(), total, done, cancelled: AtomicBool::new(false) }
+        ProgressCallback { progress: self.progress.as_ref(), total, done, canceled: AtomicBool::new(false) }
     }
 }
 
@@ -118,7 +118,7 @@ impl ProgressCallback<'_> {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         // SAFETY: pointer contract: `function` may be called with `user` until `release` is, which `host` does on drop.
         if !in_callback(|| unsafe { function(host.user(), done, total) }) {
-            self.cancelled.store(true, Ordering::Relaxed);
+            self.canceled.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -143,8 +143,8 @@ impl siskin_convert::ProgressSink for ProgressCallback<'_> {
         crate::log::log(crate::log::SISKIN_LOG_WARNING, text);
     }
 
-    fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+    fn canceled(&self) -> bool {
+        self.canceled.load(Ordering::Relaxed)
     }
 }
 

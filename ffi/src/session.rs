@@ -249,7 +249,7 @@ pub unsafe extern "C" fn siskin_session_add_message(
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
 /// Tokens already in the KV cache are not recomputed. An unfinished answer is kept as is.
 ///
-/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
+/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELED`, the prompt
 /// has not been added, with the exception that `siskin_cancel_handle_cancel` states.
 ///
 /// # Safety
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
 
 /// Generates the next chunk of the answer. After the last chunk, `done` is set.
 ///
-/// After `SISKIN_ERROR_CANCELLED`, the answer is unchanged and the call can be repeated.
+/// After `SISKIN_ERROR_CANCELED`, the answer is unchanged and the call can be repeated.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
     }
 }
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 /// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the session's lifetime.

@@ -233,7 +233,7 @@ pub unsafe extern "C" fn siskin_session_restore_from_memory(
     }
 }
 
-/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELLED` within
+/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELED` within
 /// milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
 /// `siskin_session_next` continues the answer.
 ///

@@ -339,7 +339,7 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
     }
 }
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 ///
 /// Threads: any, at any time during the transcriber's lifetime.
 ///

@@ -161,7 +161,7 @@ static void packing(char **arguments) {
     generate(model, text);
     siskin_model_free(model);
     OK(siskin_model_options_set_progress(options, give_up, NULL, NULL));
-    FAILS(SISKIN_ERROR_CANCELLED, siskin_model_open(TEXT(folder), options, &model));
+    FAILS(SISKIN_ERROR_CANCELED, siskin_model_open(TEXT(folder), options, &model));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_options_set_disabled_cpu_features(options, TEXT("mmx")));
     OK(siskin_model_options_set_disabled_cpu_features(options, TEXT("avx512, amx")));
     siskin_model_options_free(options);

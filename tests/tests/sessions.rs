@@ -113,7 +113,7 @@ fn every_session_has_its_own_stop() {
         second.prefill(&golden.ids[0][4..6]).unwrap();
         // Another error does not consume the cancellation.
         assert_eq!(first.prefill(&[u32::MAX]).unwrap_err().kind(), ErrorKind::Argument);
-        assert_eq!(first.prefill(&golden.ids[0][4..6]).unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(first.prefill(&golden.ids[0][4..6]).unwrap_err().kind(), ErrorKind::Canceled);
         first.prefill(&golden.ids[0][4..6]).unwrap();
         assert_eq!(first.logits(), second.logits());
     }
@@ -285,7 +285,7 @@ fn a_step_that_was_stopped_can_be_taken_again() {
                 Ok(Some(siskin::GenerationStep::Token(token))) => ids.push(token.id),
                 Ok(Some(siskin::GenerationStep::Rest)) => {}
                 Ok(None) => break ids,
-                Err(error) if stops && error.kind() == ErrorKind::Cancelled => {
+                Err(error) if stops && error.kind() == ErrorKind::Canceled => {
                     match generation.step(&mut session, &mut text).unwrap() {
                         Some(siskin::GenerationStep::Token(token)) => ids.push(token.id),
                         Some(siskin::GenerationStep::Rest) => {}

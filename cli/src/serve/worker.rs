@@ -4,7 +4,7 @@ use super::Args;
 use super::answers::{Reply, tell};
 use super::request::{Id, Request, RequestKind, RequestTask, TextRequest};
 use super::request_queue::{Job, RequestQueue};
-use crate::answer::CANCELLED;
+use crate::answer::CANCELED;
 use crate::options::SamplerArgs;
 use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
 use serde_json::{Value, json};
@@ -237,8 +237,8 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
     let prompt_seconds = seconds(begun);
     let mut generation = match outcome {
         Ok(generation) => generation,
-        Err(error) if error.kind() == ErrorKind::Cancelled => {
-            return Ok(done(CANCELLED, 0, session, prompt_seconds, 0.0));
+        Err(error) if error.kind() == ErrorKind::Canceled => {
+            return Ok(done(CANCELED, 0, session, prompt_seconds, 0.0));
         }
         Err(error) => return Err(error.into()),
     };
@@ -258,7 +258,7 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
                     tell(id, &Reply::Text(&text)).map_err(Failed::Output)?;
                 }
                 match error.kind() {
-                    ErrorKind::Cancelled => break CANCELLED,
+                    ErrorKind::Canceled => break CANCELED,
                     _ => return Err(error.into()),
                 }
             }

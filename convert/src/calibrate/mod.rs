@@ -116,8 +116,8 @@ impl Calibration {
             context.remove(sequence);
             outcome?;
             progress.advance(1);
-            if progress.cancelled() {
-                return Err(Error::cancelled(""));
+            if progress.canceled() {
+                return Err(Error::canceled(""));
             }
         }
         drop(context);

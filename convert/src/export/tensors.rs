@@ -231,8 +231,8 @@ impl<'a> Entry<'a> {
         self.write(block, &mut |bytes| {
             sink(bytes)?;
             progress.advance(bytes.len() as u64);
-            match progress.cancelled() {
-                true => Err(Error::cancelled("")),
+            match progress.canceled() {
+                true => Err(Error::canceled("")),
                 false => Ok(()),
             }
         })

@@ -237,8 +237,8 @@ impl<'a> Tensor<'a> {
             for part in packed? {
                 squares.add(part);
             }
-            if progress.cancelled() {
-                return Err(Error::cancelled(""));
+            if progress.canceled() {
+                return Err(Error::canceled(""));
             }
             std::mem::swap(&mut ready, &mut next);
         }

@@ -18,7 +18,7 @@ public struct SiskinError: Error, Sendable, Hashable {
     }
 
     /// Whether the call was canceled: by its task, by `cancel()`, or because its object was paused or closed.
-    public var isCancellation: Bool { code == .cancelled }
+    public var isCancellation: Bool { code == .canceled }
 }
 
 extension SiskinError {
@@ -55,7 +55,7 @@ extension SiskinError {
         /// The object is in a state that does not allow the call; for example, it was closed.
         case state
         /// The call was canceled. It can be made again.
-        case cancelled
+        case canceled
         /// The model produced NaN or infinity.
         case numeric
         /// Another call is using the object, or the call came from a callback.
@@ -93,7 +93,7 @@ extension SiskinError.Code {
         (.utf8, SISKIN_ERROR_UTF8),  // 212
         (.structSize, SISKIN_ERROR_STRUCT_SIZE),  // 213
         (.state, SISKIN_ERROR_STATE),  // 300
-        (.cancelled, SISKIN_ERROR_CANCELLED),  // 301
+        (.canceled, SISKIN_ERROR_CANCELED),  // 301
         (.numeric, SISKIN_ERROR_NUMERIC),  // 302
         (.busy, SISKIN_ERROR_BUSY),  // 310
         (.poisoned, SISKIN_ERROR_POISONED),  // 311

@@ -36,7 +36,7 @@ final class ErrorTests: XCTestCase {
             XCTAssertThrowsError(try check(pointer)) { error in
                 guard let error = error as? SiskinError else { return XCTFail("\(error)") }
                 XCTAssertEqual(error.code.number, number)
-                if [.cancelled, .busy, .outOfMemory].contains(error.code) {
+                if [.canceled, .busy, .outOfMemory].contains(error.code) {
                     // These errors are static: they have a fixed message and no place.
                     XCTAssertEqual(error.place, "")
                     XCTAssertFalse(error.message.isEmpty)

@@ -152,7 +152,7 @@ final class ModelTests: XCTestCase {
         XCTAssertGreaterThan(progress.value.last ?? 0, 100_000)
         XCTAssertFalse(try FileManager.default.contentsOfDirectory(atPath: cache.path).isEmpty)
         let canceling = ModelOptions(packedCache: .disabled, recipe: "f32") { _, _ in false }
-        await assertThrows(.cancelled) { try await Model(contentsOf: source, options: canceling) }
+        await assertThrows(.canceled) { try await Model(contentsOf: source, options: canceling) }
     }
 
     func testCancelingTaskCancelsLoading() async throws {
@@ -166,12 +166,12 @@ final class ModelTests: XCTestCase {
         let loading = Task { try await Model(contentsOf: source, options: options) }
         while !hasBegun.value { try await Task.sleep(for: .milliseconds(1)) }
         loading.cancel()
-        await assertThrows(.cancelled) { try await loading.value }
+        await assertThrows(.canceled) { try await loading.value }
         let canceled = Task {
             withUnsafeCurrentTask { $0?.cancel() }
             return try await Model(contentsOf: source, options: options)
         }
-        await assertThrows(.cancelled) { try await canceled.value }
+        await assertThrows(.canceled) { try await canceled.value }
     }
 
     func testRemovedLogHandlerIsNotCalled() async throws {

@@ -127,7 +127,7 @@ impl ExternalExecutable {
         let mut start = 0;
         while let Some(first) = input.batch.rows.get(start) {
             if input.cancel.load(Ordering::Relaxed) {
-                return Err(Error::cancelled(""));
+                return Err(Error::canceled(""));
             }
             let rows = &input.batch.rows[start..];
             let count = rows.iter().take_while(|row| row.sequence == first.sequence).count();

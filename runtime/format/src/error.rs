@@ -45,8 +45,8 @@ kinds! {
     Template = 202,
     /// The object is in a state that does not allow the call.
     State = 300,
-    /// The caller cancelled the call.
-    Cancelled = 301,
+    /// The caller canceled the call.
+    Canceled = 301,
     /// The model produced NaN or infinity.
     Numeric = 302,
     /// The request exceeds a memory limit.
@@ -89,10 +89,10 @@ impl Error {
         Self::new(ErrorKind::Argument, place, message)
     }
 
-    /// Returns [`ErrorKind::Cancelled`] at `place`, without allocating.
-    pub const fn cancelled(place: &'static str) -> Self {
-        let message = Cow::Borrowed("cancelled by the caller");
-        Self { kind: ErrorKind::Cancelled, place: Cow::Borrowed(place), message }
+    /// Returns [`ErrorKind::Canceled`] at `place`, without allocating.
+    pub const fn canceled(place: &'static str) -> Self {
+        let message = Cow::Borrowed("canceled by the caller");
+        Self { kind: ErrorKind::Canceled, place: Cow::Borrowed(place), message }
     }
 
     /// Returns [`ErrorKind::Io`] at `place`.

@@ -14,7 +14,7 @@
 //! ranks whole texts, a [`Seq2Seq`] translates or summarizes, and a [`speech::Transcriber`] writes speech down. A server
 //! that runs many sequences in one batch uses a [`Context`].
 //!
-//! All of them return an [`Error`] that names what was wrong and where, and all can be cancelled from another thread.
+//! All of them return an [`Error`] that names what was wrong and where, and all can be canceled from another thread.
 
 pub mod beam_search;
 pub mod encoder;

@@ -353,7 +353,7 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Takes back what a batch that failed or was cancelled added after the first `length` tokens. Reserved blocks and the
+    /// Takes back what a batch that failed or was canceled added after the first `length` tokens. Reserved blocks and the
     /// expected length stay.
     pub fn roll_back(&mut self, id: SequenceId, length: usize) {
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut)

@@ -68,12 +68,12 @@ pub struct BatchEntry<'a> {
     pub outputs: OutputRows<'a>,
     /// The adapter that applies to the tokens.
     pub adapter: AdapterSlot,
-    /// Cancels the sequence of this entry alone: the others of the batch are not repeated. See [`Context::is_cancelled`](super::Context::is_cancelled).
+    /// Cancels the sequence of this entry alone: the others of the batch are not repeated. See [`Context::is_canceled`](super::Context::is_canceled).
     pub cancel: Option<&'a CancelHandle>,
 }
 
 impl<'a> BatchEntry<'a> {
-    /// Creates an entry whose adapter is that of the model, and which cannot be cancelled by itself.
+    /// Creates an entry whose adapter is that of the model, and which cannot be canceled by itself.
     pub fn new(sequence: usize, tokens: &'a [u32], outputs: OutputRows<'a>) -> Self {
         Self { sequence, tokens, outputs, adapter: AdapterSlot::MODEL, cancel: None }
     }

@@ -75,7 +75,7 @@ impl CpuPass<'_> {
             }
         };
         if self.stopped.load(Ordering::Relaxed) {
-            return Err(Error::cancelled(""));
+            return Err(Error::canceled(""));
         }
         Ok(output)
     }
@@ -90,7 +90,7 @@ impl CpuPass<'_> {
         }
     }
 
-    /// Returns whether the pass was cancelled. This is sticky, even if the caller resets its flag: chunks may have been
+    /// Returns whether the pass was canceled. This is sticky, even if the caller resets its flag: chunks may have been
     /// skipped.
     fn is_stopped(&self) -> bool {
         if self.cancel.load(Ordering::Relaxed) {

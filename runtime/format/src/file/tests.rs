@@ -342,7 +342,7 @@ fn verify_names_what_differs_and_can_be_stopped() {
     let error = File::from_bytes(bytes).unwrap().verify(&mut |_, _| true).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::Integrity, "tokenizer"));
     let file = File::from_bytes(tiny()).unwrap();
-    assert_eq!(file.verify(&mut |_, _| false).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(file.verify(&mut |_, _| false).unwrap_err().kind(), ErrorKind::Canceled);
     let mut last = (0, 0);
     file.verify(&mut |done, of| {
         last = (done, of);

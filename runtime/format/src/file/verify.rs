@@ -81,7 +81,7 @@ impl Work<'_> {
         self.done += bytes as u64;
         match (self.progress)(self.done, self.file.bytes.len() as u64) {
             true => Ok(()),
-            false => Err(Error::cancelled("verify")),
+            false => Err(Error::canceled("verify")),
         }
     }
 }

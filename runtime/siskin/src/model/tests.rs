@@ -93,7 +93,7 @@ fn sessions_write_on_and_forks_go_their_own_way() {
     assert_eq!(session.prefill(&[4]).unwrap_err().kind(), ErrorKind::Argument);
     assert_eq!(session.prefill(&[0; 8]).unwrap_err().kind(), ErrorKind::TooLong);
     session.cancel_handle().cancel();
-    assert_eq!(session.prefill(&[0]).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(session.prefill(&[0]).unwrap_err().kind(), ErrorKind::Canceled);
     session.prefill(&[0]).unwrap();
     assert_eq!(session.logits()[0], 3.0);
 }

@@ -135,7 +135,7 @@ pub struct Session {
     source: Option<Tokens>,
     /// The last token of a raw text, which was returned but not processed by the model.
     pending_token: Option<u32>,
-    /// The KV cache does not hold the tokens: recomputing them was cancelled.
+    /// The KV cache does not hold the tokens: recomputing them was canceled.
     is_stale: bool,
     cancel: CancelHandle,
 }

@@ -7,7 +7,7 @@ use siskin_backend::context::{BatchEntry, OutputRows};
 impl Session {
     /// Prepares for `count` more tokens. Recomputes the KV cache if they take the sequence past the length at which
     /// RoPE scaling changes its frequencies, since cached keys were rotated by the old ones, or if an earlier
-    /// recomputation was cancelled. `batch` tokens are processed per pass. Returns whether the cache was recomputed.
+    /// recomputation was canceled. `batch` tokens are processed per pass. Returns whether the cache was recomputed.
     ///
     /// # Errors
     /// [`ErrorKind::TooLong`] if the context is too short; the session is unchanged then.

@@ -80,12 +80,12 @@ public sealed class SiskinException(
      * The call was canceled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be repeated. A call
      * whose coroutine is canceled throws a `CancellationException` instead.
      */
-    public class Cancelled internal constructor(
+    public class Canceled internal constructor(
         place: String,
         message: String,
         /** Whether [CancellableHandle.cancel] is known to be the cause. The library reports pauses as canceled too. */
         internal val isByCaller: Boolean = false,
-    ) : SiskinException(SISKIN_ERROR_CANCELLED, place, message)
+    ) : SiskinException(SISKIN_ERROR_CANCELED, place, message)
 
     /** The model produced NaN or infinity. */
     public class Numeric internal constructor(place: String, message: String) :
@@ -142,7 +142,7 @@ internal const val SISKIN_ERROR_HANDLE: Int = 211
 internal const val SISKIN_ERROR_UTF8: Int = 212
 internal const val SISKIN_ERROR_STRUCT_SIZE: Int = 213
 internal const val SISKIN_ERROR_STATE: Int = 300
-internal const val SISKIN_ERROR_CANCELLED: Int = 301
+internal const val SISKIN_ERROR_CANCELED: Int = 301
 internal const val SISKIN_ERROR_NUMERIC: Int = 302
 internal const val SISKIN_ERROR_BUSY: Int = 310
 internal const val SISKIN_ERROR_POISONED: Int = 311
@@ -173,7 +173,7 @@ internal object NativeErrors {
         SISKIN_ERROR_UTF8 -> SiskinException.Utf8(place, message)
         SISKIN_ERROR_STRUCT_SIZE -> SiskinException.StructSize(place, message)
         SISKIN_ERROR_STATE -> SiskinException.State(place, message)
-        SISKIN_ERROR_CANCELLED -> SiskinException.Cancelled(place, message)
+        SISKIN_ERROR_CANCELED -> SiskinException.Canceled(place, message)
         SISKIN_ERROR_NUMERIC -> SiskinException.Numeric(place, message)
         SISKIN_ERROR_BUSY -> SiskinException.Busy(place, message)
         SISKIN_ERROR_POISONED -> SiskinException.Poisoned(place, message)

@@ -74,7 +74,7 @@ class ModelTest {
         Model.open(source, options).use { assertEquals("llama", it.info.family) }
         assertTrue(calls.get() > 0)
         options.progressListener = ProgressListener { _, _ -> false }
-        assertThrows<SiskinException.Cancelled> { Model.open(source, options) }
+        assertThrows<SiskinException.Canceled> { Model.open(source, options) }
         options.progressListener = ProgressListener { _, _ -> throw IllegalStateException("disk full") }
         assertEquals("disk full", assertThrows<IllegalStateException> { Model.open(source, options) }.message)
         options.progressListener = ProgressListener { _, _ -> calls.decrementAndGet() > 0 || throw IllegalStateException("at the end") }
