@@ -5,7 +5,7 @@ use crate::output;
 use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// Fails if there is neither a file nor a folder at `path`, and it is not the name of the embedded model.
+/// Fails if there is neither a file nor a folder at `path`, and it is not the name of the built-in model.
 pub(crate) fn check_model(path: &Path) -> Result<()> {
     match path.exists() || embedded::is_meant(path) {
         true => Ok(()),

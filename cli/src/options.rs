@@ -100,7 +100,7 @@ impl OpenArgs {
         Ok(model)
     }
 
-    /// Opens the embedded model.
+    /// Opens the built-in model.
     fn embedded(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
         let file = embedded::file()?;
         let Some(beside) = args.beside() else { return Model::from_file(file, options) };

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Answer a prompt
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small embedded model that writes in the style of
+    /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small built-in model that writes in the style of
     /// Shakespeare's plays
     model: PathBuf,
     /// The prompt to answer, or with --raw to continue; without it or with `-`, standard input
@@ -147,7 +147,7 @@ impl Args {
             Err(error) if self.looks_like_prompt() => {
                 let text = self.model.display().to_string();
                 let message = format!(
-                    "not a model; to continue this text with the embedded model, type: siskin run {} {text:?}",
+                    "not a model; to continue this text with the built-in model, type: siskin run {} {text:?}",
                     embedded::NAME
                 );
                 Error::new(error.kind(), text, message)

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     /// A Whisper model: a .siskin file, or a CTranslate2 or Hugging Face folder
     model: PathBuf,
-    /// WAVE files; `-` for raw 16-bit samples at 16 kHz on standard input
+    /// WAV files; `-` for raw 16-bit samples at 16 kHz on standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print a JSON object for each file

@@ -344,7 +344,7 @@ fn texts_leave_early_and_layers_are_left_out() {
 }
 
 #[test]
-fn the_embedded_model_runs_by_its_name() {
+fn the_built_in_model_runs_by_its_name() {
     let path = file("prompt.txt", b"ROMEO:");
     let options = ["--seed", "1", "-n", "24", "--quiet"];
     let run = |arguments: &[&str], input: &[u8]| siskin(&[arguments, &options[..]].concat(), input);

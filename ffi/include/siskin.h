@@ -1309,7 +1309,7 @@ siskin_error *siskin_transcriber_transcribe_pcm16(siskin_transcriber *transcribe
                                                   uint32_t sample_rate,
                                                   uint16_t channels);
 
-/// Transcribes a WAVE file in memory.
+/// Transcribes a WAV file in memory.
 SISKIN_NODISCARD
 siskin_error *siskin_transcriber_transcribe_wav(siskin_transcriber *transcriber,
                                                 const uint8_t *bytes,

@@ -21,7 +21,7 @@ pub(crate) fn check_pointer<T>(name: &str, start: *const T, count: usize) -> Out
         ));
     }
     if count.checked_mul(size_of::<T>().max(1)).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(PendingError::argument(name, format!("{count} values do not fit into memory")));
+        return Err(PendingError::argument(name, format!("{count} values do not fit in memory")));
     }
     Ok(())
 }
@@ -115,7 +115,7 @@ impl<T: Copy> SizedOutput<T> {
         Ok(Self { out, size })
     }
 
-    /// Writes the fields that fit into the caller's struct, except the size.
+    /// Writes the fields that fit in the caller's struct, except the size.
     ///
     /// # Safety
     /// The struct is valid for writes of its size, with no other access meanwhile.

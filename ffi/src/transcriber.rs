@@ -231,7 +231,7 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe_pcm16(
     }
 }
 
-/// Transcribes a WAVE file in memory.
+/// Transcribes a WAV file in memory.
 ///
 /// # Safety
 /// The pointer contract of the crate.

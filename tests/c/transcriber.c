@@ -1,4 +1,4 @@
-// Speech-to-text. Arguments: a speech model, and a WAVE file with English speech.
+// Speech-to-text. Arguments: a speech model, and a WAV file with English speech.
 #include "check.h"
 
 int main(int count, char **arguments) {

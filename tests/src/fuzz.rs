@@ -320,7 +320,7 @@ pub fn tokenizer_json(data: &[u8]) {
     let _ = tokenizer.encode("Hello, wörld 12!", options);
 }
 
-/// Reads an untrusted WAVE file, at its own sample rate and at that of models.
+/// Reads an untrusted WAV file, at its own sample rate and at that of models.
 pub fn wav(data: &[u8]) {
     let Ok(sound) = siskin::audio::AudioSamples::from_wav(data) else { return };
     assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));

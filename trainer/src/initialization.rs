@@ -52,7 +52,7 @@ fn families() -> impl Iterator<Item = &'static FamilyDescriptor> {
 pub struct InitialModel {
     /// The name of its family.
     pub architecture: String,
-    /// Its hyper-parameters, with the names of Hugging Face's `config.json`.
+    /// Its hyperparameters, with the names of Hugging Face's `config.json`.
     pub config: Map<String, Value>,
     /// Its graphs.
     pub graphs: Graphs,
@@ -60,7 +60,7 @@ pub struct InitialModel {
     initialization: Initialization,
 }
 
-/// Rejects unused hyper-parameters whose name is a likely misspelling of a used one. Others are allowed: a copied
+/// Rejects unused hyperparameters whose name is a likely misspelling of a used one. Others are allowed: a copied
 /// `config.json` contains more than a graph needs.
 fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
     let known: Vec<&str> = asked.iter().map(String::as_str).collect();
@@ -76,7 +76,7 @@ fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
         .keys()
         .find(|key| !known.contains(&key.as_str()) && known.iter().any(|other| is_similar(key, other)));
     match wrong {
-        Some(key) => Err(unknown(&format!("model.config.{key}"), "hyper-parameter", key, &known)),
+        Some(key) => Err(unknown(&format!("model.config.{key}"), "hyperparameter", key, &known)),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Round-trip check: compares the graph that the written hyper-parameters describe to the model's own.
+//! Round-trip check: compares the graph that the written hyperparameters describe to the model's own.
 
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{Graphs, ModelConfig};
@@ -18,7 +18,7 @@ pub(super) struct AcceptedDifferences {
     pub(super) growth: bool,
 }
 
-/// Refuses to write a model whose written hyper-parameters describe a different graph. Differences in `told` are
+/// Refuses to write a model whose written hyperparameters describe a different graph. Differences in `told` are
 /// accepted.
 pub(super) fn check(
     own: Graphs,

@@ -1,4 +1,4 @@
-//! Hyper-parameters under the keys of Hugging Face.
+//! Hyperparameters under the keys of Hugging Face.
 
 use super::model::ExportModel;
 use super::round_trip::{self, AcceptedDifferences};

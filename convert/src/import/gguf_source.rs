@@ -19,11 +19,11 @@ pub(super) static FORMAT: SourceFormat = SourceFormat {
     },
 };
 
-/// Longer arrays are vocabularies, not hyper-parameters.
+/// Longer arrays are vocabularies, not hyperparameters.
 const LONGEST_ARRAY: usize = 4096;
 /// Half of the limit of metadata values, which leaves room for other metadata.
 const MAX_VALUES: usize = 1 << 19;
-/// Tensors that hold hyper-parameters, and the keys under which families read them.
+/// Tensors that hold hyperparameters, and the keys under which families read them.
 pub(crate) const FACTORS: &[(&str, &str)] = &[
     ("rope_freqs.weight", "rope.factors"),
     ("rope_factors_long.weight", "rope.long_factor"),

@@ -54,7 +54,7 @@ pub trait ModelSource: Send + Sync {
     /// Returns the family of the model.
     fn family(&self) -> &'static Family;
 
-    /// Returns the hyper-parameters.
+    /// Returns the hyperparameters.
     fn config(&self) -> &ConfigReader;
 
     /// Returns true if the source has the tensor.

@@ -184,7 +184,7 @@ pub(super) fn bert_normalizers(
     steps.into_iter().filter(|(wanted, _)| *wanted).map(|(_, step)| step).collect()
 }
 
-/// Returns BERT's pre-tokenizer: splits at white space, which is removed, and around punctuation.
+/// Returns BERT's pre-tokenizer: splits at whitespace, which is removed, and around punctuation.
 pub(crate) fn bert_splitters() -> Vec<Splitter> {
     vec![
         Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false },

@@ -89,7 +89,7 @@ public actor Transcriber {
         }
     }
 
-    /// Transcribes the contents of a WAVE file.
+    /// Transcribes the contents of a WAV file.
     public func transcribe(wav data: Data) async throws(SiskinError) -> Transcript {
         try await transcript { transcriber in
             withBytes(data) { siskin_transcriber_transcribe_wav(transcriber, $0, $1) }

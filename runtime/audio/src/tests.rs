@@ -1,4 +1,4 @@
-//! WAVE files and resampling, tested against expected values; `tests/tests/audio.rs` compares with other
+//! WAV files and resampling, tested against expected values; `tests/tests/audio.rs` compares with other
 //! implementations.
 
 use super::*;

@@ -119,7 +119,7 @@ fn after_header(bytes: &[u8]) -> Result<&[u8]> {
             let message = "is big-endian; convert the file to little-endian `RIFF`";
             Err(Error::unsupported("wav.header", message))
         }
-        _ => wrong("not a WAVE file: `RIFF` and `WAVE` are missing"),
+        _ => wrong("not a WAV file: `RIFF` and `WAVE` are missing"),
     }
 }
 

@@ -113,7 +113,7 @@ pub static FAMILY: Family = Family {
     topology: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };
 
-/// Returns hyper-parameters and empty graphs that match an outline.
+/// Returns hyperparameters and empty graphs that match an outline.
 pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
     let hyper = ModelConfig {

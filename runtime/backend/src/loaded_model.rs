@@ -67,7 +67,7 @@ pub struct LoadedModel {
     pub file: File,
     /// The family that built the graphs.
     pub family: &'static Family,
-    /// The hyper-parameters.
+    /// The hyperparameters.
     pub config: ModelConfig,
     /// The graphs as the family built them, without skipped layers.
     pub graphs: Graphs,

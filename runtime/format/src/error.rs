@@ -39,7 +39,7 @@ kinds! {
     Integrity = 106,
     /// An argument is out of range or contradicts another.
     Argument = 200,
-    /// The text or the tokens do not fit into the context.
+    /// The text or the tokens do not fit in the context.
     TooLong = 201,
     /// The chat template failed or rejected the messages.
     Template = 202,

@@ -464,13 +464,13 @@ impl<'a, 'b> Parts<'a, 'b> {
         }
     }
 
-    /// Extends a token over adjacent white space if its attributes say so.
+    /// Extends a token over adjacent whitespace if its attributes say so.
     fn widen(&self, id: u32, (start, from): (usize, usize), to: usize) -> (usize, usize) {
         let attributes = self.run.tables.view.attributes_of(id);
         let left = &self.text[start..from];
         let right = &self.text[to..];
         let from = if attributes & attribute::STRIP_LEFT != 0 { start + left.trim_end().len() } else { from };
-        // Scanned only if needed: a text may consist of white space and such tokens alone, which would take quadratic
+        // Scanned only if needed: a text may consist of whitespace and such tokens alone, which would take quadratic
         // time.
         let to = match attributes & attribute::STRIP_RIGHT != 0 {
             true => to + right.len() - right.trim_start().len(),

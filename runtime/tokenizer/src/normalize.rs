@@ -34,7 +34,7 @@ pub enum Normalizer {
         /// Also removes spacing and enclosing marks.
         all: bool,
     },
-    /// Removes white space at the ends.
+    /// Removes whitespace at the ends.
     Strip {
         /// At the start.
         left: bool,
@@ -66,7 +66,7 @@ pub enum Normalizer {
     },
     /// Appends a text to every non-empty segment.
     Suffix(String),
-    /// BERT's text cleaning: removes control characters, converts all white space to spaces.
+    /// BERT's text cleaning: removes control characters, converts all whitespace to spaces.
     BertClean,
     /// Inserts spaces around Chinese characters, as BERT does.
     BertChinese,
@@ -202,7 +202,7 @@ impl Steps {
         let is_run = |step: &Normalizer| matches!(step, Normalizer::ReplacePattern { pattern, to } if pattern == r"\s+" && to == " ");
         let normalizers: Vec<&Normalizer> = steps.iter().map(|step| &step.normalizer).collect();
         let late = match normalizers[..] {
-            // Words are split at white space, and each is prefixed with U+2581.
+            // Words are split at whitespace, and each is prefixed with U+2581.
             [
                 ..,
                 before,

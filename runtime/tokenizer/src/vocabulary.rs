@@ -17,9 +17,9 @@ pub struct VocabularyToken {
     pub score: f32,
     /// WordPiece: whether it continues a word.
     pub continues: bool,
-    /// Whether a match includes the white space before it.
+    /// Whether a match includes the whitespace before it.
     pub strip_left: bool,
-    /// Whether a match includes the white space after it.
+    /// Whether a match includes the whitespace after it.
     pub strip_right: bool,
     /// Whether it is matched only between characters that are not word characters.
     pub single_word: bool,
@@ -83,7 +83,7 @@ pub enum Trim {
     Nothing = 0,
     /// Spaces, as with `trim_offsets` of byte-level tokenizers.
     Spaces = 1,
-    /// White space, which was removed before words were encoded.
+    /// Whitespace, which was removed before words were encoded.
     WhiteSpace = 2,
 }
 

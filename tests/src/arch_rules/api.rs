@@ -195,7 +195,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Returns the text from `start` to the current position, with runs of white space collapsed.
+    /// Returns the text from `start` to the current position, with runs of whitespace collapsed.
     fn text(&self, start: usize) -> String {
         let text = String::from_utf8_lossy(&self.code[start..self.at]);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

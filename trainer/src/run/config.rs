@@ -16,7 +16,7 @@ use crate::runner::RouterOptions;
 use crate::schedule::ScheduleOptions;
 use crate::settings::{Settings, read, unknown, within};
 
-/// Where a model comes from: a file, or a family and its hyper-parameters.
+/// Where a model comes from: a file, or a family and its hyperparameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOrigin {
@@ -26,7 +26,7 @@ pub struct ModelOrigin {
     pub family: Option<String>,
     /// The head of a randomly initialized encoder.
     pub head: Option<String>,
-    /// The hyper-parameters of a randomly initialized model, with the names of Hugging Face's `config.json`.
+    /// The hyperparameters of a randomly initialized model, with the names of Hugging Face's `config.json`.
     pub config: Map<String, Value>,
     /// The tokenizer of a randomly initialized model: a model file that has it, or a `tokenizer.json`.
     pub tokenizer: Option<String>,

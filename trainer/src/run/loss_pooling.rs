@@ -8,7 +8,7 @@ use crate::settings::Settings;
 /// The pooling types that have a gradient in the loss.
 const POOLINGS: &[&str] = &["mean", "cls", "last"];
 
-/// Returns the settings of a loss for a model with the hyper-parameters `model`: a contrastive loss pools like the
+/// Returns the settings of a loss for a model with the hyperparameters `model`: a contrastive loss pools like the
 /// model unless set otherwise.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Hyper-parameters under the metadata keys of llama.cpp.
+//! Hyperparameters under the metadata keys of llama.cpp.
 
 use super::Extra;
 use super::value::MetadataValue;
@@ -186,7 +186,7 @@ fn value_of(json: &Json) -> Option<MetadataValue> {
     }
 }
 
-/// Builds keys from the hyper-parameters of a source in another format.
+/// Builds keys from the hyperparameters of a source in another format.
 fn keys_from_config(
     model: &ExportModel<'_>,
     notes: &mut Vec<String>,

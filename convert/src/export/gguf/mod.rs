@@ -117,7 +117,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     Ok(report)
 }
 
-/// Rejects a model with hyper-parameters that llama.cpp has no key for.
+/// Rejects a model with hyperparameters that llama.cpp has no key for.
 fn check_keys(
     model: &ExportModel<'_>,
     architecture: &str,
@@ -136,7 +136,7 @@ fn check_keys(
     round_trip::check(own, read, "gguf", keys::accepted_differences(model))
 }
 
-/// Returns the hyper-parameters as an importer would read them from the file.
+/// Returns the hyperparameters as an importer would read them from the file.
 fn config_of(
     model: &ExportModel<'_>,
     architecture: &str,

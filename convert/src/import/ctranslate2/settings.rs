@@ -1,5 +1,5 @@
 //! Translates a model's shapes, scalars and configuration to the keys of Hugging Face configurations. Families read
-//! their own hyper-parameters; this adds what all have in common.
+//! their own hyperparameters; this adds what all have in common.
 
 use super::{Ctranslate2Folder, DataType, ModelTopology, Names, VocabularyRole};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ const TOKENS: &[(&str, &str)] = &[
 /// Settings of an encoder or decoder that no family supports.
 const FOREIGN: &[&str] = &["alibi", "scale_alibi", "rotary_dim", "parallel_residual"];
 
-/// Reads the hyper-parameters and checks that the family supports all settings.
+/// Reads the hyperparameters and checks that the family supports all settings.
 pub(super) fn settings(
     folder: &Ctranslate2Folder,
     names: &Names,

@@ -168,7 +168,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     fields.take(8, "reserved")?;
     let hash: Hash = fields.array("hash")?;
     if count > MAX_SECTIONS || count > fields.rest.len() / SECTION_BYTES {
-        return Err(fields.corrupt("sections", format!("{count} sections do not fit into the file")));
+        return Err(fields.corrupt("sections", format!("{count} sections do not fit in the file")));
     }
     let end = HEADER_BYTES + count * SECTION_BYTES;
     if header_hash(&bytes[..end]) != hash {

@@ -18,7 +18,7 @@ fn fits(bytes: &[u8]) -> bool {
 pub struct Metadata {
     /// The name of the family that runs it; `siskin_graph::arch::Family::named` finds it.
     pub architecture: String,
-    /// The hyper-parameters, as `siskin_graph::arch::ConfigReader` reads them.
+    /// The hyperparameters, as `siskin_graph::arch::ConfigReader` reads them.
     pub config: Map<String, Value>,
     /// The model's own name, if the source had one.
     pub name: Option<String>,

@@ -82,7 +82,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
     let count = fields.u32("count")? as usize;
     fields.take(4, "reserved")?;
     if count > fields.rest.len() / RECORD_BYTES {
-        return Err(fields.corrupt("count", format!("{count} tensors do not fit into the section")));
+        return Err(fields.corrupt("count", format!("{count} tensors do not fit in the section")));
     }
     let mut names = HashSet::with_capacity(count);
     let mut records: Vec<TensorRecord> = Vec::with_capacity(count);

@@ -103,7 +103,7 @@ const RULES: &[TensorRule] = trunk! {
     whole("output_bias", "cls.predictions.bias"),
 };
 
-/// Reads the hyper-parameters of an encoder whose positions start at row `first` of the position table.
+/// Reads the hyperparameters of an encoder whose positions start at row `first` of the position table.
 pub(super) fn hyper_of(config: &ConfigReader, first: usize) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     hyper.context = hyper.context.saturating_sub(first).max(1);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use siskin_format::{Error, ErrorKind, Result};
 
-/// A JSON object of hyper-parameters.
+/// A JSON object of hyperparameters.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigReader {
     values: Map<String, Value>,

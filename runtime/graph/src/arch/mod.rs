@@ -1,6 +1,6 @@
 //! Model families: one file each, and one line in the table of families.
 //!
-//! A family reads its hyper-parameters and builds its forward pass as a [`Graph`]; it needs exactly the tensors that
+//! A family reads its hyperparameters and builds its forward pass as a [`Graph`]; it needs exactly the tensors that
 //! its graph uses. Tensor names are GGUF's; [`TensorRule`]s map those of other sources.
 
 mod blocks;
@@ -139,7 +139,7 @@ pub struct Family {
     pub tasks: Tasks,
     /// The configuration key that makes a decoder's attention bidirectional; `None`: `is_causal`, set to false.
     pub bidirectional_key: Option<&'static str>,
-    /// Reads the hyper-parameters.
+    /// Reads the hyperparameters.
     pub read_config: fn(&ConfigReader) -> Result<ModelConfig>,
     /// Builds the graphs.
     pub topology: Topology,

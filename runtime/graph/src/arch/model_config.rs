@@ -1,4 +1,4 @@
-//! The hyper-parameters of a model, read from Hugging Face or GGUF keys.
+//! The hyperparameters of a model, read from Hugging Face or GGUF keys.
 
 use super::ConfigReader;
 use crate::ActivationFunction;
@@ -59,7 +59,7 @@ pub struct StateSizes {
 }
 
 impl ModelConfig {
-    /// Reads the hyper-parameters that all models have. `feed_forward` returns the default for F, given D.
+    /// Reads the hyperparameters that all models have. `feed_forward` returns the default for F, given D.
     pub fn read(config: &ConfigReader, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
         Self::of_side(config, "decoder", &feed_forward)
     }

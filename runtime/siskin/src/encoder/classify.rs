@@ -189,7 +189,7 @@ impl Encoder {
             let probability = entity.probability / count as f32;
             Entity { probability, ..entity }
         };
-        // A span of white space only may be empty after trimming.
+        // A span of whitespace only may be empty after trimming.
         entities.into_iter().map(mean).filter(|entity| entity.start < entity.end).collect()
     }
 

@@ -81,7 +81,7 @@ pub(crate) type NamedValues = Vec<(&'static str, Value)>;
 pub struct ExportedModel<'a> {
     /// Its configuration.
     pub config: &'a ConfigReader,
-    /// Its hyper-parameters.
+    /// Its hyperparameters.
     pub hyper: &'a ModelConfig,
     /// Its graphs.
     pub graphs: &'a Graphs,
@@ -90,7 +90,7 @@ pub struct ExportedModel<'a> {
 }
 
 impl ExportedModel<'_> {
-    /// Returns the graph that hyper-parameters are taken from: the decoder if there is one.
+    /// Returns the graph that hyperparameters are taken from: the decoder if there is one.
     pub fn main_graph(&self) -> Option<&Graph> {
         self.graphs.decoder.as_ref().or(self.graphs.encoder.as_ref())
     }
