@@ -18,7 +18,7 @@ const KEY: &str = "cache";
 const PACKING: u32 = 7;
 
 /// Maximum length in bytes of the source's name within the name of its cache file.
-const LONGEST_STEM: usize = 128;
+const MAX_STEM_BYTES: usize = 128;
 
 /// Returns the metadata that a cache file must carry to be the packed form of this source: the identities of the source
 /// files, the recipe, and the versions of the format and the tool.
@@ -169,7 +169,7 @@ fn name(stem: &str, recipe: Option<Recipe>) -> String {
 
 /// Truncates `name` so that the rest of the file name fits.
 fn short(name: &str) -> &str {
-    &name[..name.floor_char_boundary(LONGEST_STEM)]
+    &name[..name.floor_char_boundary(MAX_STEM_BYTES)]
 }
 
 fn file_name(path: &Path) -> String {

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_NULL, SISKIN_ERROR_STRUCT_SIZE, SISKIN_ERROR_UTF8};
 
 /// The upper bound of `struct_size`.
-const LARGEST_STRUCT: usize = 1 << 16;
+const MAX_STRUCT_BYTES: usize = 1 << 16;
 
 /// Rejects a pointer that cannot refer to `count` values. If `count` is zero, the pointer is ignored.
 pub(crate) fn check_pointer<T>(name: &str, start: *const T, count: usize) -> Outcome {
@@ -108,7 +108,7 @@ impl<T: Copy> SizedOutput<T> {
     pub(crate) unsafe fn new(name: &str, out: *mut T) -> Outcome<Self> {
         // SAFETY: `out` is null, or its first field is an initialized `usize` without other access (see `# Safety`).
         let size = unsafe { output(name, out.cast::<usize>())?.assume_init() };
-        if !(size_of::<usize>()..=LARGEST_STRUCT).contains(&size) {
+        if !(size_of::<usize>()..=MAX_STRUCT_BYTES).contains(&size) {
             let message = format!("is {size}; set it to the size of the struct");
             return Err(PendingError::new(SISKIN_ERROR_STRUCT_SIZE, &format!("{name}.struct_size"), message));
         }

@@ -24,7 +24,7 @@ pub(super) enum Id {
 }
 
 /// Maximum length of an id in bytes: every reply repeats it.
-const LONGEST_ID: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 impl<'a> Deserialize<'a> for Id {
     fn deserialize<D: Deserializer<'a>>(from: D) -> std::result::Result<Self, D::Error> {
@@ -32,10 +32,10 @@ impl<'a> Deserialize<'a> for Id {
         impl Visitor<'_> for Reader {
             type Value = Id;
             fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(to, "a string of at most {LONGEST_ID} bytes or a 64-bit integer")
+                write!(to, "a string of at most {MAX_ID_BYTES} bytes or a 64-bit integer")
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Id, E> {
-                if text.len() > LONGEST_ID {
+                if text.len() > MAX_ID_BYTES {
                     return Err(E::invalid_length(text.len(), &self));
                 }
                 Ok(Id::Text(text.to_owned()))

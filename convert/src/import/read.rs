@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// Size limit of files other than weights.
-const LARGEST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Maximum number of JSON values parsed at once: the largest tokenizers have half as many.
 pub(crate) const MAX_VALUES: usize = 1 << 22;
 
@@ -20,8 +20,8 @@ pub(crate) fn read(path: &Path, place: &str) -> Result<Option<Vec<u8>>> {
     }
     let io = |error: std::io::Error| Error::io(place, &error);
     let mut bytes = Vec::new();
-    File::open(path).map_err(io)?.take(LARGEST + 1).read_to_end(&mut bytes).map_err(io)?;
-    match bytes.len() as u64 > LARGEST {
+    File::open(path).map_err(io)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+    match bytes.len() as u64 > MAX_FILE_BYTES {
         true => Err(Error::corrupt(place, "larger than 64 MiB")),
         false => Ok(Some(bytes)),
     }

@@ -10,7 +10,7 @@ use siskin_format::{Error, Result};
 use std::collections::HashMap;
 use std::fmt;
 
-const LONGEST_HEADER: u64 = 100_000_000;
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 const MAX_DIMENSIONS: usize = 8;
 
 /// `(name, bytes per element)` of every dtype.
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Header {
 pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let length = bytes.first_chunk().copied().map(u64::from_le_bytes);
     let length = length.ok_or_else(|| Error::corrupt("header.length", "the file is shorter than 8 bytes"))?;
-    let header = usize::try_from(length).ok().filter(|_| length <= LONGEST_HEADER);
+    let header = usize::try_from(length).ok().filter(|_| length <= MAX_HEADER_BYTES);
     let header = header.and_then(|length| bytes.get(8..)?.get(..length)).ok_or_else(|| {
         Error::corrupt("header.length", format!("{length} bytes exceed the file; is it complete?"))
     })?;

@@ -178,7 +178,7 @@ fn hostile_templates_end() {
         many("{% raw %}{%endraw", 50_000),
         format!("{{{{ '{}", many("\\", 400_001)),
         many("{% set x = [x] %}", 15_000) + "{{ x }}",
-        many("x", LONGEST_SOURCE + 1),
+        many("x", MAX_SOURCE_BYTES + 1),
         format!("{{% macro f() %}}{{{{ {}f(){} }}}}{{% endmacro %}}{{{{ f() }}}}", many("(1 if 0 else ", 30), many(")", 30)),
         format!("{{% macro f() %}}{{{{ {}f(){} }}}}{{% endmacro %}}{{{{ f() }}}}", many("[1 + -1 * ", 60), many("]", 60)),
         format!("{{% macro f() %}}{}{{{{ f() }}}}{}{{% endmacro %}}{{{{ f() }}}}", many("{% for x in [1] %}", 60), many("{% endfor %}", 60)),

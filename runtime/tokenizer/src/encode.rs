@@ -16,7 +16,7 @@ use super::vocabulary::TemplateItem;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum size of a text, in bytes: offsets are 32 bits wide, with room for text that grows when normalized.
-const LONGEST_TEXT: usize = 1 << 26;
+const MAX_TEXT_BYTES: usize = 1 << 26;
 
 /// How special tokens are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,9 +207,9 @@ impl Tokenizer {
         scratch: &mut EncodeScratch,
         tokens: &mut Vec<TokenSpan>,
     ) -> Result<()> {
-        if text.len() > LONGEST_TEXT {
+        if text.len() > MAX_TEXT_BYTES {
             let message =
-                format!("{} bytes at once; split it into parts of at most {LONGEST_TEXT}", text.len());
+                format!("{} bytes at once; split it into parts of at most {MAX_TEXT_BYTES}", text.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         let run = Run::new(self, options, track);
@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
                 view,
                 trie: trie(SectionTable::ModelTrie),
                 unknown_score: f32::from_bits(section.field(field::UNKNOWN_SCORE)),
-                longest_word: section.field(field::LONGEST_WORD) as usize,
+                longest_word: section.field(field::MAX_WORD_CHARS) as usize,
             },
             special: special(SectionTable::SpecialTrie),
             normalized: special(SectionTable::NormalizedTrie),

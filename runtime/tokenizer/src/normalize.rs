@@ -1,7 +1,7 @@
 //! Normalizers: rewriting steps before the text is split.
 
 use super::aligned::Aligned;
-use super::charsmap::{Charsmap, LONGEST_REPLACEMENT};
+use super::charsmap::{Charsmap, MAX_REPLACEMENT_BYTES};
 use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
 use super::room;
@@ -267,9 +267,9 @@ impl Step {
         | Normalizer::ReplacePattern { to: text, .. }
         | Normalizer::Prefix { text, .. }
         | Normalizer::Suffix(text) = &normalizer
-            && text.len() > LONGEST_REPLACEMENT
+            && text.len() > MAX_REPLACEMENT_BYTES
         {
-            let message = format!("a replacement is longer than {LONGEST_REPLACEMENT} bytes");
+            let message = format!("a replacement is longer than {MAX_REPLACEMENT_BYTES} bytes");
             return Err(Error::unsupported("tokenizer.normalizer", message));
         }
         let pattern = match &normalizer {

@@ -46,7 +46,7 @@ impl Tokenizer {
             fuse_unknown: has(flag::FUSE_UNKNOWN),
             whole_first: has(flag::WHOLE_FIRST),
             unknown_score: Some(f32::from_bits(self.section.field(field::UNKNOWN_SCORE))),
-            longest_word: self.section.field(field::LONGEST_WORD),
+            longest_word: self.section.field(field::MAX_WORD_CHARS),
             trim: self.trim,
             normalizers: self.read("normalizer", SectionTable::Normalizer, Normalizer::from_record)?,
             charsmap: self.section.table(SectionTable::Charsmap).to_vec(),

@@ -9,9 +9,9 @@ use std::collections::HashSet;
 
 const MAGIC: &[u8] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
-const LARGEST_ALIGNMENT: u64 = 1 << 24;
+const MAX_ALIGNMENT: u64 = 1 << 24;
 const MAX_DIMENSIONS: usize = 8;
-const LONGEST_NAME: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 
 /// A tensor's name, shape and bytes.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ fn read_metadata(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<(Strin
     let mut seen = HashSet::new();
     for index in 0..count {
         let key = cursor.text(&format!("metadata[{index}].key"))?;
-        if key.len() > LONGEST_NAME {
+        if key.len() > MAX_NAME_BYTES {
             return Err(Error::corrupt(format!("metadata[{index}].key"), "the key is too long"));
         }
         if !seen.insert(key) {
@@ -110,7 +110,7 @@ fn read_alignment(metadata: &[(String, GgufValue)]) -> Result<u64> {
     let Some((_, value)) = metadata.iter().find(|(key, _)| key == KEY) else { return Ok(DEFAULT_ALIGNMENT) };
     value
         .as_unsigned()
-        .filter(|alignment| alignment.is_power_of_two() && (8..=LARGEST_ALIGNMENT).contains(alignment))
+        .filter(|alignment| alignment.is_power_of_two() && (8..=MAX_ALIGNMENT).contains(alignment))
         .ok_or_else(|| Error::corrupt(KEY, "must be a power of two from 8 to 16777216"))
 }
 
@@ -119,7 +119,7 @@ fn read_entries(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<Entry>>
     let mut seen = HashSet::new();
     for index in 0..count {
         let name = cursor.text(&format!("tensors[{index}].name"))?;
-        if name.len() > LONGEST_NAME {
+        if name.len() > MAX_NAME_BYTES {
             return Err(Error::corrupt(format!("tensors[{index}].name"), "the name is too long"));
         }
         let place = format!("tensors.{name}");

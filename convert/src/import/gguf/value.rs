@@ -5,7 +5,7 @@ use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
 
 /// Maximum nesting depth of arrays.
-const DEEPEST_ARRAY: usize = 4;
+const MAX_ARRAY_DEPTH: usize = 4;
 
 /// A metadata value. Arrays of numbers and strings are views into the file.
 #[derive(Clone, Debug)]
@@ -169,8 +169,8 @@ impl GgufValue {
     }
 
     fn read_array(cursor: &mut GgufCursor<'_>, depth: usize, place: &str) -> Result<Self> {
-        if depth >= DEEPEST_ARRAY {
-            return Err(Error::corrupt(place, format!("arrays are nested deeper than {DEEPEST_ARRAY}")));
+        if depth >= MAX_ARRAY_DEPTH {
+            return Err(Error::corrupt(place, format!("arrays are nested deeper than {MAX_ARRAY_DEPTH}")));
         }
         let kind = cursor.u32(place)?;
         if let Some(number) = Number::of(kind) {

@@ -9,13 +9,13 @@ use siskin_format::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
 /// Maximum nesting depth of graphs in node attributes.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 /// Maximum number of nodes, tensors and attributes of a file.
 const MAX_PARTS: usize = 1 << 21;
 /// The metadata key under which our exports store the configuration.
 pub(crate) const SETTINGS: &str = "siskin.config";
 /// The size limit of a protobuf message.
-const LONGEST: usize = i32::MAX as usize;
+const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
@@ -167,7 +167,7 @@ impl<'a> OnnxGraph<'a> {
 impl<'a> OnnxModel<'a> {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        if bytes.len() > LONGEST {
+        if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(Error::corrupt("file", "longer than 2 GiB, the limit of ONNX files"));
         }
         let mut model =
@@ -233,8 +233,8 @@ fn take(parts: &mut usize, count: usize) -> Result<()> {
 
 impl<'a> OnnxGraph<'a> {
     fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
-        if depth > DEEPEST {
-            let message = format!("are nested more than {DEEPEST} levels deep");
+        if depth > MAX_DEPTH {
+            let message = format!("are nested more than {MAX_DEPTH} levels deep");
             return Err(Error::corrupt("graphs within nodes", message));
         }
         let [nodes, tensors, inputs, outputs] = [1, 5, 11, 12].map(|number| count(bytes, number));

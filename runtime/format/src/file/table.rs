@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 const RECORD_BYTES: usize = 72;
 const RECORD_ALIGNMENT: usize = 8;
-const LONGEST_NAME: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 const MATRIX: u8 = 0;
 const VECTOR: u8 = 1;
 
@@ -132,8 +132,8 @@ fn record(fields: &mut FieldReader<'_>, index: usize) -> Result<TensorRecord> {
     let offset = fields.u64(&field("offset"))?;
     let length = fields.u64(&field("length"))?;
     let hash = fields.array(&field("hash"))?;
-    if name_length == 0 || name_length > LONGEST_NAME {
-        return Err(fields.corrupt(&field("name length"), format!("must be 1 to {LONGEST_NAME}")));
+    if name_length == 0 || name_length > MAX_NAME_BYTES {
+        return Err(fields.corrupt(&field("name length"), format!("must be 1 to {MAX_NAME_BYTES}")));
     }
     let name = fields.take(name_length.next_multiple_of(RECORD_ALIGNMENT), &field("name"))?;
     let name = std::str::from_utf8(&name[..name_length])
@@ -183,8 +183,8 @@ pub(super) fn check_reserved(bytes: &[u8]) -> Result<()> {
 
 /// Validates a tensor before it is written.
 pub(super) fn check(spec: &TensorSpec) -> Result<u64> {
-    if spec.name.is_empty() || spec.name.len() > LONGEST_NAME {
-        return Err(Error::argument("tensor.name", format!("must have 1 to {LONGEST_NAME} bytes")));
+    if spec.name.is_empty() || spec.name.len() > MAX_NAME_BYTES {
+        return Err(Error::argument("tensor.name", format!("must have 1 to {MAX_NAME_BYTES} bytes")));
     }
     spec.bytes().ok_or_else(|| {
         let TensorSpec { name, rows, columns, .. } = spec;

@@ -31,7 +31,7 @@ pub struct AnswerSpan {
 }
 
 /// The maximum length of an answer, in tokens.
-const LONGEST_ANSWER: usize = 30;
+const MAX_ANSWER_TOKENS: usize = 30;
 
 impl Encoder {
     /// Returns the `count` most likely tokens for each occurrence of the mask token in `text`.
@@ -105,7 +105,7 @@ fn best_answer(pair: &Pair, outputs: TextOutputs<'_>) -> Option<AnswerSpan> {
     let (begins, ends) = (scores(0), scores(1));
     let mut best: Option<AnswerSpan> = None;
     for begin in second.clone().filter(inside) {
-        for end in (begin..second.end.min(begin + LONGEST_ANSWER)).filter(inside) {
+        for end in (begin..second.end.min(begin + MAX_ANSWER_TOKENS)).filter(inside) {
             let probability = begins[begin] * ends[end];
             if best.as_ref().is_none_or(|best| probability > best.probability) {
                 let (start, end) = (span(begin).0, span(end).1);

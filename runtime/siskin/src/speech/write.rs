@@ -9,7 +9,7 @@ use crate::sample::random::SamplerRandom;
 /// The sampling temperatures of the attempts, in order.
 const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 /// The maximum period of a repetition that is detected, in tokens.
-const LONGEST_GROUP: usize = 32;
+const MAX_PERIOD: usize = 32;
 /// How often a group must repeat consecutively, and how many tokens the repetitions must span, to count as a loop.
 const TIMES: usize = 4;
 const MIN_TOKENS: usize = 24;
@@ -142,7 +142,7 @@ impl Transcriber {
 /// Returns where the first of the repeated groups ends if the list ends in a repetition loop.
 pub(super) fn circle(ids: &[u32]) -> Option<usize> {
     let equal = |at: usize, group: usize| ids.get(at) == ids.get(at - group);
-    (1..=LONGEST_GROUP).find_map(|group| {
+    (1..=MAX_PERIOD).find_map(|group| {
         let least = (group * TIMES).max(MIN_TOKENS);
         let from = ids.len().checked_sub(least)? + group;
         if !(from..ids.len()).all(|at| equal(at, group)) {

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Pieces of more symbols than this are merged with a heap.
-const LONGEST_SCAN: usize = 48;
+const MAX_LINEAR_SCAN: usize = 48;
 
 /// A symbol of the piece being merged.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub(super) fn encode(
     } else {
         char_symbols(view, bytes, start, &mut buffers.symbols);
     }
-    if buffers.symbols.len() <= LONGEST_SCAN {
+    if buffers.symbols.len() <= MAX_LINEAR_SCAN {
         merge_by_scanning(view, &mut buffers.symbols);
         for symbol in &buffers.symbols {
             emit(view, text, symbol, floor, out);

@@ -4,7 +4,7 @@ use super::super::unicode::{CATEGORIES, HAN, set};
 use super::class::Class;
 use siskin_format::{Error, Result};
 
-const DEEPEST: usize = 24;
+const MAX_DEPTH: usize = 24;
 const MAX_REPEATS: u32 = 1024;
 
 /// A parsed pattern.
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
 
     fn alternation(&mut self) -> Result<RegexNode> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return Err(self.reject("such deep nesting"));
         }
         let ignore_case = self.ignore_case;
@@ -304,7 +304,7 @@ impl<'a> Parser<'a> {
     /// Parses the inside of `[…]`, after the opening bracket.
     fn set(&mut self) -> Result<Class> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return Err(self.reject("such deep nesting"));
         }
         let negated = self.eat("^");

@@ -4,7 +4,7 @@ use super::class::Class;
 use super::parse::{Anchor, Greed, RegexNode, parse};
 use siskin_format::{Error, Result};
 
-const LONGEST_PATTERN: usize = 16 * 1024;
+const MAX_PATTERN_BYTES: usize = 16 * 1024;
 const MAX_INSTRUCTIONS: usize = 8192;
 const MAX_ALTERNATIVES: usize = 32;
 
@@ -52,8 +52,8 @@ pub(in super::super) struct Pattern {
 impl Pattern {
     /// Compiles `pattern`; unsupported syntax is [`siskin_format::ErrorKind::Unsupported`].
     pub(in super::super) fn new(pattern: &str) -> Result<Self> {
-        if pattern.len() > LONGEST_PATTERN {
-            return Err(Error::unsupported("pattern", format!("longer than {LONGEST_PATTERN} bytes")));
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return Err(Error::unsupported("pattern", format!("longer than {MAX_PATTERN_BYTES} bytes")));
         }
         let tree = parse(pattern)?;
         let mut options = match tree {
