@@ -56,7 +56,7 @@ pub struct InitialModel {
     pub config: Map<String, Value>,
     /// Its graphs.
     pub graphs: Graphs,
-    hyper: ModelConfig,
+    model_config: ModelConfig,
     initialization: Initialization,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<
 impl InitialModel {
     /// Returns the maximum number of tokens of a sequence.
     pub(crate) fn context(&self) -> usize {
-        self.hyper.context
+        self.model_config.context
     }
 
     /// Builds the graphs of a family, with a head if it is an encoder.
@@ -123,14 +123,14 @@ impl InitialModel {
             unknown("model.head", "head", head, &known)
         })?;
         let asked = ConfigReader::new(config.clone());
-        let (hyper, graphs) = descriptor.family.build(&asked, &|name| has(descriptor, head, name))?;
+        let (model_config, graphs) = descriptor.family.build(&asked, &|name| has(descriptor, head, name))?;
         check_names(&config, &asked.read_keys())?;
         check_dropout("model.config", &config)?;
         Ok(Self {
             architecture: architecture.to_owned(),
             config,
             graphs,
-            hyper,
+            model_config,
             initialization: descriptor.initialization,
         })
     }
@@ -146,7 +146,7 @@ impl InitialModel {
                 let first = if weight.name.ends_with(".bias") { T::ZERO } else { T::ONE };
                 return vec![first; count];
             }
-            let deviation = (self.initialization.deviation)(weight, &self.hyper);
+            let deviation = (self.initialization.deviation)(weight, &self.model_config);
             let random = Random::new(seed, &[INITIAL_PARAMETERS, stream]);
             normals(&random, count, deviation)
         })

@@ -71,11 +71,11 @@ impl Calibration {
         let model = open(path, progress)?;
         let tokenizer = Tokenizer::of(&model.file)?;
         let tokens = tokenizer.encode(text, EncodeOptions::default())?;
-        let hyper = &model.config;
+        let model_config = &model.config;
         let max = if model.graphs.encoder.is_some() {
-            hyper.encoder_context.min(hyper.context)
+            model_config.encoder_context.min(model_config.context)
         } else {
-            hyper.context
+            model_config.context
         };
         let size = CHUNK.min(max.max(1));
         if tokens.len() < size {

@@ -24,7 +24,7 @@ pub(super) struct Entry<'a> {
     pub(super) shape: Vec<usize>,
     /// The model's tensors, each with the transform that importing applies to it.
     pub(super) parts: Vec<ModelTensor<'a>>,
-    hyper: &'a ModelConfig,
+    model_config: &'a ModelConfig,
     /// The kernel size, if it is a causal conv1d.
     pub(super) kernel: Option<usize>,
 }
@@ -72,7 +72,7 @@ pub(super) fn entries<'a>(
                     name,
                     shape: Vec::new(),
                     parts: vec![part],
-                    hyper: &model.hyper,
+                    model_config: &model.model_config,
                     kernel,
                 });
             }
@@ -119,11 +119,11 @@ impl<'a> Entry<'a> {
         let (rows, columns) = (tensor.rows, tensor.columns);
         self.shape = match (tensor.role, take) {
             (StorageRole::Vector, _) if tensor.name.ends_with("attn_rel_b.weight") => {
-                let heads = self.hyper.heads.max(1);
+                let heads = self.model_config.heads.max(1);
                 vec![columns / heads, heads]
             }
             (StorageRole::Vector, _) if tensor.name.ends_with("_mix.weight") => {
-                let sums = self.hyper.projected_positions.max(1);
+                let sums = self.model_config.projected_positions.max(1);
                 vec![sums, columns / sums]
             }
             (StorageRole::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
@@ -248,7 +248,7 @@ impl<'a> Entry<'a> {
         let places = places(
             take,
             if tensor.role == StorageRole::Vector { tensor.columns } else { tensor.rows },
-            self.hyper,
+            self.model_config,
         );
         if tensor.role == StorageRole::Vector {
             let numbers = tensor.floats();
@@ -346,13 +346,13 @@ impl<'a> Entry<'a> {
 const TOO_MUCH_FOR_F16: f32 = 65520.0;
 
 /// Returns the model's row for each written row, or `None` if the order is the same.
-fn places(take: TensorTransform, rows: usize, hyper: &ModelConfig) -> Option<Vec<usize>> {
+fn places(take: TensorTransform, rows: usize, model_config: &ModelConfig) -> Option<Vec<usize>> {
     if !matches!(take, TensorTransform::GroupedQkv | TensorTransform::RotatedPairs) {
         return None;
     }
     let mut places = vec![0; rows];
     for row in 0..rows {
-        if let Some(place) = places.get_mut(take.source_row(row, rows, hyper)) {
+        if let Some(place) = places.get_mut(take.source_row(row, rows, model_config)) {
             *place = row;
         }
     }

@@ -116,7 +116,7 @@ pub static FAMILY: Family = Family {
 /// Returns hyperparameters and empty graphs that match an outline.
 pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
-    let hyper = ModelConfig {
+    let model_config = ModelConfig {
         width: outline.hidden.unwrap_or(0),
         layers: 0,
         heads: 1,
@@ -141,5 +141,5 @@ pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
     };
     let encoder = outline.reads.map(|head| graph(head, outline.columns));
     let decoder = outline.writes.then(|| graph(OutputHead::Next, outline.vocabulary));
-    (hyper, Graphs { encoder, decoder })
+    (model_config, Graphs { encoder, decoder })
 }

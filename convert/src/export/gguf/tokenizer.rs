@@ -19,8 +19,8 @@ const SPACE: &str = "\u{2581}";
 /// Returns the keys of the packed tokenizer, or no keys if there is no tokenizer.
 pub(super) fn keys(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, MetadataValue)>> {
     let mut keys = Vec::new();
-    if model.hyper.segments > 0 {
-        let segments = MetadataValue::Unsigned(model.hyper.segments as u32);
+    if model.model_config.segments > 0 {
+        let segments = MetadataValue::Unsigned(model.model_config.segments as u32);
         keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
     }
     if let Some(template) = model.file.template() {

@@ -19,7 +19,7 @@ pub(super) fn files(
     let Some(section) = model.file.tokenizer() else { return Ok(()) };
     let vocabulary = Tokenizer::open(section)?.vocabulary()?;
     add("tokenizer.json", &tokenizer_json(&vocabulary, notes)?);
-    add("tokenizer_config.json", &config(&vocabulary, model.hyper.context));
+    add("tokenizer_config.json", &config(&vocabulary, model.model_config.context));
     Ok(())
 }
 

@@ -85,10 +85,10 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
     let vocabulary = ours.config.vocabulary.max(1);
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
-    let hyper = &ours.config;
-    let max = hyper.encoder_context.min(hyper.context).min(general.interface().context);
+    let model_config = &ours.config;
+    let max = model_config.encoder_context.min(model_config.context).min(general.interface().context);
     // One input exceeds the sliding window.
-    let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MAX_WINDOW);
+    let windows = model_config.windows.iter().flatten().filter(|&&window| window <= MAX_WINDOW);
     let beyond = windows.max().map(|window| window + LENGTHS[0]);
     let mut lengths: Vec<usize> = LENGTHS.into_iter().chain(beyond).map(|length| length.min(max)).collect();
     lengths.dedup();

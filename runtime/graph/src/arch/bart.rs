@@ -120,10 +120,10 @@ pub(super) const RULES: &[TensorRule] = &[
 ];
 
 pub(super) fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
-    hyper.epsilon = 1e-5;
-    hyper.encoder_context = hyper.context;
-    Ok(hyper)
+    let mut model_config = ModelConfig::of_side(config, side, &|width| 4 * width)?;
+    model_config.epsilon = 1e-5;
+    model_config.encoder_context = model_config.context;
+    Ok(model_config)
 }
 
 /// Token embeddings, scaled if the configuration says so, plus position embeddings: learned or sinusoidal.

@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family {
     name: "bert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: |config| hyper_of(config, 0),
+    read_config: |config| read_model_config(config, 0),
     topology: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
 };
 
@@ -104,20 +104,20 @@ const RULES: &[TensorRule] = trunk! {
 };
 
 /// Reads the hyperparameters of an encoder whose positions start at row `first` of the position table.
-pub(super) fn hyper_of(config: &ConfigReader, first: usize) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-    hyper.context = hyper.context.saturating_sub(first).max(1);
-    hyper.encoder_context = hyper.context;
+pub(super) fn read_model_config(config: &ConfigReader, first: usize) -> Result<ModelConfig> {
+    let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
+    model_config.context = model_config.context.saturating_sub(first).max(1);
+    model_config.encoder_context = model_config.context;
     if let Some(count) = config.count(&["position_projections"])? {
         // The projection matrices of a layer have one column per position of the longest sequence.
         let numbers =
-            count.checked_mul(hyper.encoder_context).filter(|&numbers| count > 0 && numbers <= 1 << 26);
+            count.checked_mul(model_config.encoder_context).filter(|&numbers| count > 0 && numbers <= 1 << 26);
         numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
-        hyper.projected_positions = count;
+        model_config.projected_positions = count;
     }
     reject_other_graphs(config)?;
-    hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
-    Ok(hyper)
+    model_config.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
+    Ok(model_config)
 }
 
 /// Rejects options that the reference implementation computes differently, or did when such models were trained.
@@ -231,7 +231,7 @@ impl BertVariant {
 
 pub(super) fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let mut keys = Map::new();
-    keys.insert("type_vocab_size".to_owned(), json!(model.hyper.segments));
+    keys.insert("type_vocab_size".to_owned(), json!(model.model_config.segments));
     Ok(keys)
 }
 

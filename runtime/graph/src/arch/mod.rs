@@ -214,9 +214,9 @@ impl Family {
 
     /// Builds the graphs for `config`, given which tensors the source has.
     pub fn build(&self, config: &ConfigReader, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
-        let hyper = (self.read_config)(config)?;
+        let model_config = (self.read_config)(config)?;
         let write =
-            |forward: &Forward| layer_kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
+            |forward: &Forward| layer_kinds::apply(config, forward(config, &model_config, Builder::new(has))?);
         let (encoder, decoder) = match &self.topology {
             Topology::Decoder(decoder) if embedding_decoder::reads(self, config)? => {
                 (Some(embedding_decoder::of(self, config, &write(decoder)?)?), None)
@@ -229,6 +229,6 @@ impl Family {
             Topology::Both { encoder, decoder } => (Some(write(encoder)?), Some(write(decoder)?)),
         };
         encoder.iter().chain(&decoder).try_for_each(Graph::check)?;
-        Ok((hyper, Graphs { encoder, decoder }))
+        Ok((model_config, Graphs { encoder, decoder }))
     }
 }

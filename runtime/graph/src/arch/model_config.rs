@@ -123,7 +123,7 @@ impl ModelConfig {
                 "attention.layer_norm_epsilon",
             ])?
             .unwrap_or(1e-5) as f32;
-        let hyper = Self {
+        let model_config = Self {
             width,
             layers,
             heads,
@@ -140,8 +140,8 @@ impl ModelConfig {
             state: StateSizes::default(),
             projected_positions: 0,
         };
-        hyper.check()?;
-        Ok(hyper)
+        model_config.check()?;
+        Ok(model_config)
     }
 
     /// Checks the sanity limits.

@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
     bidirectional_key: None,
     read_config: |config| {
         reject_other_blocks(config)?;
-        bert::hyper_of(config, 0)
+        bert::read_model_config(config, 0)
     },
     topology: Topology::Encoder(|config, h, b| {
         // Older configurations name the gated MLP instead of its activation.

@@ -142,14 +142,14 @@ impl Transcriber {
             let message = format!("{} models cannot transcribe audio; use a Whisper model", model.family());
             return Err(Error::unsupported("model", message));
         }
-        let hyper = model.config();
-        let frames = hyper.encoder_context.saturating_mul(ROW);
+        let model_config = model.config();
+        let frames = model_config.encoder_context.saturating_mul(ROW);
         if !frames.is_multiple_of(FRAMES) {
             let message = format!("windows of {frames} frames are not a whole number of seconds");
             return Err(Error::unsupported("config.max_source_positions", message));
         }
         let special = Special::of(model)?;
-        let mel = Mel::new(hyper.features, frames / FRAMES).map_err(|error| error.within("config"))?;
+        let mel = Mel::new(model_config.features, frames / FRAMES).map_err(|error| error.within("config"))?;
         let session = model.session(SessionOptions { cache, ..SessionOptions::default() })?;
         Ok(Self { special, mel, scores: vec![0.0; session.logits().len()], session })
     }

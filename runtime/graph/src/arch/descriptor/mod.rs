@@ -82,7 +82,7 @@ pub struct ExportedModel<'a> {
     /// Its configuration.
     pub config: &'a ConfigReader,
     /// Its hyperparameters.
-    pub hyper: &'a ModelConfig,
+    pub model_config: &'a ModelConfig,
     /// Its graphs.
     pub graphs: &'a Graphs,
     /// Returns true if it has the tensor of this name.
