@@ -120,12 +120,12 @@ fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<Tokens> {
         return rows_of_numbers(features).into_iter().map(text).collect();
     }
     let mask = rows_of_ids(&io["attention_mask"]);
-    let segments = io.get("token_type_ids").map(rows_of_ids);
+    let token_types = io.get("token_type_ids").map(rows_of_ids);
     let marks = io.get("global_attention_mask").map(rows_of_ids);
     let text = |(row, mut ids): (usize, Vec<u32>)| {
         let count = mask[row].iter().filter(|&&there| there == 1).count();
         ids.truncate(count);
-        let token_type_ids = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
+        let token_type_ids = token_types.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
         let global = marks.as_ref().map(|all| (0..count).filter(|&place| all[row][place] == 1).collect());
         Tokens { ids, token_type_ids, global_positions: global.unwrap_or_default(), ..Tokens::default() }
     };

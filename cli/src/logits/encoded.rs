@@ -13,8 +13,8 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
         None => (0..input.rows).map(|row| input.row(row)).collect::<Result<Vec<_>>>()?,
     };
     let text = |row: usize| match rows.get(row) {
-        Some(Row { ids, segments, global, after, .. }) => {
-            let (ids, token_type_ids, global_positions) = (ids.clone(), segments.clone(), global.clone());
+        Some(Row { ids, token_types, global, after, .. }) => {
+            let (ids, token_type_ids, global_positions) = (ids.clone(), token_types.clone(), global.clone());
             Tokens { ids, token_type_ids, global_positions, padding_token: *after, ..Tokens::default() }
         }
         None => Tokens { features: input.frames(row), ..Tokens::default() },

@@ -165,8 +165,8 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     if let Some(rows) = gguf.tensor("token_embd.weight").and_then(|table| table.dims.get(1)) {
         config.insert("vocab_size".to_owned(), Value::from(*rows));
     }
-    if let Some(segments) = gguf.unsigned("tokenizer.ggml.token_type_count")? {
-        config.insert("token_type_count".to_owned(), Value::from(segments));
+    if let Some(token_types) = gguf.unsigned("tokenizer.ggml.token_type_count")? {
+        config.insert("token_type_count".to_owned(), Value::from(token_types));
     }
     if let Some(Value::Array(labels)) = config.remove("classifier.output_labels") {
         let labels = labels.into_iter().enumerate().map(|(class, label)| (class.to_string(), label));

@@ -95,11 +95,11 @@ impl HuggingFace {
 
     /// Rejects a source that lacks the segment embeddings that its configuration declares: the graph would silently run
     /// without them.
-    pub(super) fn check_segments(&self) -> Result<()> {
-        let segments = (self.descriptor.family.read_config)(&self.config)?.segments;
+    pub(super) fn check_token_types(&self) -> Result<()> {
+        let token_types = (self.descriptor.family.read_config)(&self.config)?.token_types;
         match names::apply(self.descriptor.hugging_face.rules, SEGMENTS) {
-            Some((source, _)) if segments > 0 && !self.has(SEGMENTS) => {
-                let message = format!("has no {source}, but config.type_vocab_size is {segments}");
+            Some((source, _)) if token_types > 0 && !self.has(SEGMENTS) => {
+                let message = format!("has no {source}, but config.type_vocab_size is {token_types}");
                 Err(Error::new(ErrorKind::Missing, SEGMENTS, message))
             }
             _ => Ok(()),
@@ -109,7 +109,7 @@ impl HuggingFace {
     /// Rejects a folder that lacks tensors which its configuration declares or its other layers have, and without which
     /// the graph would silently run.
     fn check_whole(&self) -> Result<()> {
-        self.check_segments()?;
+        self.check_token_types()?;
         let (_, graphs) = self.descriptor.family.build(&self.config, &|name| self.has(name))?;
         let classes = self.config.architectures();
         let headless = |class: &&&str| {

@@ -322,13 +322,13 @@ fn strip_left(vocabulary: &mut Vocabulary, text: &[u8]) {
 }
 
 fn templates(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
-    let token = |id: Option<u32>, segment: u32| id.map(|id| TemplateItem::Token { id, segment });
+    let token = |id: Option<u32>, token_type: u32| id.map(|id| TemplateItem::Token { id, token_type });
     let special = vocabulary.special.clone();
     if vocabulary.model == ModelKind::WordPiece {
         let start = token(special.class.or(special.bos), 0);
-        let end = |segment| token(special.separator, segment);
-        let first = Some(TemplateItem::First { segment: 0 });
-        let second = Some(TemplateItem::Second { segment: 1 });
+        let end = |token_type| token(special.separator, token_type);
+        let first = Some(TemplateItem::First { token_type: 0 });
+        let second = Some(TemplateItem::Second { token_type: 1 });
         vocabulary.single = [start, first, end(0)].into_iter().flatten().collect();
         vocabulary.pair = [start, first, end(0), second, end(1)].into_iter().flatten().collect();
         return Ok(());
@@ -340,10 +340,10 @@ fn templates(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
             .is_some_and(|pre| family(pre).is_ok_and(|family| family.add_separator)),
     };
     let start = token(special.bos.filter(|_| vocabulary.add_bos), 0);
-    let end = |segment| token(special.eos.filter(|_| vocabulary.add_eos), segment);
+    let end = |token_type| token(special.eos.filter(|_| vocabulary.add_eos), token_type);
     let separator = token(special.separator.filter(|_| add_separator), 0);
-    let first = Some(TemplateItem::First { segment: 0 });
-    let second = Some(TemplateItem::Second { segment: 0 });
+    let first = Some(TemplateItem::First { token_type: 0 });
+    let second = Some(TemplateItem::Second { token_type: 0 });
     vocabulary.single = [start, first, end(0)].into_iter().flatten().collect();
     vocabulary.pair = [start, first, end(0), separator, second, end(0)].into_iter().flatten().collect();
     Ok(())

@@ -71,8 +71,8 @@ pub struct ExternalModelInterface {
     pub writes: bool,
     /// Vocabulary size.
     pub vocabulary: usize,
-    /// The number of segment ids; 0 if the model has no segments.
-    pub segments: usize,
+    /// The number of token type ids; 0 if the model has no token types.
+    pub token_types: usize,
     /// The maximum sequence length in tokens.
     pub context: usize,
 }
@@ -86,7 +86,7 @@ pub trait ExternalModel: Send + Sync {
     fn note(&self) -> String;
 
     /// Encodes a sequence: returns the rows of its head, or its hidden states.
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix>;
+    fn encode(&self, ids: &[u32], token_types: &[u32], head: bool) -> Result<OutputMatrix>;
 
     /// Returns the logits of the token after each of `ids`, with cross-attention to `memory` if given.
     fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix>;
@@ -124,7 +124,7 @@ pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
         head_size: 2,
         feed_forward: 0,
         vocabulary: outline.vocabulary,
-        segments: outline.segments,
+        token_types: outline.token_types,
         context,
         encoder_context: context,
         features: 0,

@@ -28,7 +28,7 @@ pub struct EncodeOptions {
     pub parse_special: bool,
 }
 
-/// The tokens of two texts, their segments, and the token range of each text.
+/// The tokens of two texts, their token types, and the token range of each text.
 pub(crate) type Pair = (Vec<TokenSpan>, Vec<u32>, [Range<usize>; 2]);
 
 /// Untrusted spans: ranges of a text, in ascending order and without overlaps, that no control token may overlap.
@@ -103,7 +103,7 @@ impl Tokenizer {
         self.encode(text, options)
     }
 
-    /// Encodes two texts as one input, such as a question and a passage, and returns the segment of each token. Offsets
+    /// Encodes two texts as one input, such as a question and a passage, and returns the token type of each token. Offsets
     /// are those of the text that the token comes from.
     pub fn encode_pair(
         &self,
@@ -111,12 +111,12 @@ impl Tokenizer {
         second: &str,
         options: EncodeOptions,
     ) -> Result<(Vec<TokenSpan>, Vec<u32>)> {
-        let (tokens, segments, _) = self.encode_pair_apart(first, second, options)?;
-        Ok((tokens, segments))
+        let (tokens, token_types, _) = self.encode_pair_apart(first, second, options)?;
+        Ok((tokens, token_types))
     }
 
     /// Like [`encode_pair`](Self::encode_pair), with the token range of each text: not every model distinguishes them
-    /// by segments.
+    /// by token types.
     pub fn encode_pair_apart(&self, first: &str, second: &str, options: EncodeOptions) -> Result<Pair> {
         self.apart(&self.pair, [first, second], options)
     }
@@ -128,20 +128,20 @@ impl Tokenizer {
     }
 
     fn apart(&self, template: &[TemplateItem], texts: [&str; 2], options: EncodeOptions) -> Result<Pair> {
-        let (mut scratch, mut tokens, mut segments) = (EncodeScratch::default(), Vec::new(), Vec::new());
+        let (mut scratch, mut tokens, mut token_types) = (EncodeScratch::default(), Vec::new(), Vec::new());
         let mut places = [0..0, 0..0];
         for item in self.items(template, options) {
             let before = tokens.len();
-            let segment = self.item(item, texts, options, true, &mut scratch, &mut tokens)?;
-            room::reserve(&mut segments, tokens.len() - before)?;
-            segments.extend(std::iter::repeat_n(segment, tokens.len() - before));
+            let token_type = self.item(item, texts, options, true, &mut scratch, &mut tokens)?;
+            room::reserve(&mut token_types, tokens.len() - before)?;
+            token_types.extend(std::iter::repeat_n(token_type, tokens.len() - before));
             match item {
                 TemplateItem::First { .. } => places[0] = before..tokens.len(),
                 TemplateItem::Second { .. } => places[1] = before..tokens.len(),
                 TemplateItem::Token { .. } => {}
             }
         }
-        Ok((tokens, segments, places))
+        Ok((tokens, token_types, places))
     }
 
     fn items<'a>(
@@ -180,18 +180,18 @@ impl Tokenizer {
         tokens: &mut Vec<TokenSpan>,
     ) -> Result<u32> {
         match item {
-            TemplateItem::Token { id, segment } => {
+            TemplateItem::Token { id, token_type } => {
                 let end = tokens.last().map_or(0, |token| token.end);
                 tokens.push(TokenSpan { id, start: end, end });
-                Ok(segment)
+                Ok(token_type)
             }
-            TemplateItem::First { segment } => {
+            TemplateItem::First { token_type } => {
                 self.text(texts[0], 0, Untrusted(&[]), options, track, scratch, tokens)?;
-                Ok(segment)
+                Ok(token_type)
             }
-            TemplateItem::Second { segment } => {
+            TemplateItem::Second { token_type } => {
                 self.text(texts[1], 0, Untrusted(&[]), options, track, scratch, tokens)?;
-                Ok(segment)
+                Ok(token_type)
             }
         }
     }

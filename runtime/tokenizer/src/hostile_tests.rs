@@ -126,7 +126,7 @@ fn tokens_too_long_to_look_for_are_rejected() {
 fn templates_that_repeat_the_text_are_rejected() {
     let open = |texts: usize| {
         let mut vocabulary = small();
-        vocabulary.pair = vec![TemplateItem::First { segment: 0 }; texts];
+        vocabulary.pair = vec![TemplateItem::First { token_type: 0 }; texts];
         vocabulary.write()
     };
     let mut section = open(4).unwrap();

@@ -246,11 +246,11 @@ fn read_template(section: &TokenizerSection) -> Result<[Vec<TemplateItem>; 2]> {
             return Err(too_many(count, "items"));
         }
         for _ in 0..count {
-            let (kind, id, segment) = (word()?, word()?, word()?);
+            let (kind, id, token_type) = (word()?, word()?, word()?);
             list.push(match kind {
-                0 if id < section.field(field::TOKENS) && id != NONE => TemplateItem::Token { id, segment },
-                1 => TemplateItem::First { segment },
-                2 => TemplateItem::Second { segment },
+                0 if id < section.field(field::TOKENS) && id != NONE => TemplateItem::Token { id, token_type },
+                1 => TemplateItem::First { token_type },
+                2 => TemplateItem::Second { token_type },
                 _ => return Err(wrong()),
             });
         }

@@ -59,18 +59,18 @@ pub enum TemplateItem {
     Token {
         /// Its id.
         id: u32,
-        /// Its segment (token type).
-        segment: u32,
+        /// Its token type id.
+        token_type: u32,
     },
     /// The first text's tokens.
     First {
-        /// Their segment (token type).
-        segment: u32,
+        /// Their token type id.
+        token_type: u32,
     },
     /// The second text's tokens.
     Second {
-        /// Their segment (token type).
-        segment: u32,
+        /// Their token type id.
+        token_type: u32,
     },
 }
 
@@ -173,8 +173,8 @@ impl Vocabulary {
             special: SpecialIds::default(),
             add_bos: false,
             add_eos: false,
-            single: vec![TemplateItem::First { segment: 0 }],
-            pair: vec![TemplateItem::First { segment: 0 }, TemplateItem::Second { segment: 1 }],
+            single: vec![TemplateItem::First { token_type: 0 }],
+            pair: vec![TemplateItem::First { token_type: 0 }, TemplateItem::Second { token_type: 1 }],
             ends: Vec::new(),
             strip_leading_space: false,
             join_words: false,

@@ -486,9 +486,9 @@ fn template(vocabulary: &Vocabulary) -> Vec<u8> {
         out.push(items.len() as u32);
         for item in items {
             out.extend(match *item {
-                TemplateItem::Token { id, segment } => [0, id, segment],
-                TemplateItem::First { segment } => [1, 0, segment],
-                TemplateItem::Second { segment } => [2, 0, segment],
+                TemplateItem::Token { id, token_type } => [0, id, token_type],
+                TemplateItem::First { token_type } => [1, 0, token_type],
+                TemplateItem::Second { token_type } => [2, 0, token_type],
             });
         }
     }

@@ -149,7 +149,7 @@ fn config_of(
         .filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?.to_owned(), value.json()?)));
     let mut config: Map<String, Json> = ours.collect();
     config.insert("vocab_size".to_owned(), model.model_config.vocabulary.into());
-    config.insert("token_type_count".to_owned(), model.model_config.segments.into());
+    config.insert("token_type_count".to_owned(), model.model_config.token_types.into());
     if model.descriptor.gguf.keys.bidirectional == Some(architecture) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }

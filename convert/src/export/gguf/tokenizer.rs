@@ -19,9 +19,9 @@ const SPACE: &str = "\u{2581}";
 /// Returns the keys of the packed tokenizer, or no keys if there is no tokenizer.
 pub(super) fn keys(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, MetadataValue)>> {
     let mut keys = Vec::new();
-    if model.model_config.segments > 0 {
-        let segments = MetadataValue::Unsigned(model.model_config.segments as u32);
-        keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
+    if model.model_config.token_types > 0 {
+        let token_types = MetadataValue::Unsigned(model.model_config.token_types as u32);
+        keys.push(("tokenizer.ggml.token_type_count".to_owned(), token_types));
     }
     if let Some(template) = model.file.template() {
         keys.push(("tokenizer.chat_template".to_owned(), MetadataValue::Text(template.to_owned())));

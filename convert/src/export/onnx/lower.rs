@@ -24,8 +24,8 @@ pub(super) struct Inputs {
     pub(super) rows: String,
     /// The padding mask, 1 for tokens and 0 for padding, if there may be padding.
     pub(super) mask: Option<String>,
-    /// Segment ids, if the model has segment embeddings.
-    pub(super) segments: Option<String>,
+    /// Token type ids, if the model has segment embeddings.
+    pub(super) token_types: Option<String>,
     /// 1 for tokens with global attention.
     pub(super) marks: Option<String>,
 }

@@ -223,9 +223,9 @@ fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>
     let rows = ids("input_ids");
     let mask = Some(ids("attention_mask"));
     let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment(_)));
-    let segments = (segmented && model.model_config.segments > 1).then(|| ids("token_type_ids"));
+    let token_types = (segmented && model.model_config.token_types > 1).then(|| ids("token_type_ids"));
     let marks = graph.has_global_attention().then(|| ids("global_attention_mask"));
-    Inputs { rows, mask, segments, marks }
+    Inputs { rows, mask, token_types, marks }
 }
 
 fn reading_outputs(

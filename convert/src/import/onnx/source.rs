@@ -138,7 +138,7 @@ fn recognize(
         config.insert("tie_word_embeddings".to_owned(), true.into());
     }
     let source = HuggingFace::new(&folder.home, descriptor, config, tensors, flipped)?;
-    source.check_segments()?;
+    source.check_token_types()?;
     let (_, graphs) = descriptor.family.build(source.config(), &|name| source.has(name))?;
     graphs.weights().iter().try_for_each(|weight| source.tensor(&weight.name).map(drop))?;
     Ok(source)

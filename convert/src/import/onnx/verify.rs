@@ -109,7 +109,7 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
 fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written: &[u32]) -> Result<f32> {
     let outline = general.interface();
     let graphs = &ours.graphs;
-    let token_type_ids: Vec<u32> = match outline.segments.min(ours.config.segments) {
+    let token_type_ids: Vec<u32> = match outline.token_types.min(ours.config.token_types) {
         0 | 1 => Vec::new(),
         kinds => (0..ids.len()).map(|index| (index * kinds / ids.len()) as u32).collect(),
     };

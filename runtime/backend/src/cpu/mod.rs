@@ -216,7 +216,7 @@ impl CpuPass<'_> {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));
                 }
                 RowOp::EmbedSegment { table, to } => {
-                    self.table_row(table, self.batch.rows[row].segment as usize, arena.row_mut(to, row));
+                    self.table_row(table, self.batch.rows[row].token_type as usize, arena.row_mut(to, row));
                 }
                 RowOp::EmbedPosition { table, offset, to } => {
                     self.table_row(table, self.batch.rows[row].position + offset, arena.row_mut(to, row));

@@ -116,7 +116,7 @@ pub(super) fn read_model_config(config: &ConfigReader, first: usize) -> Result<M
         model_config.projected_positions = count;
     }
     reject_other_graphs(config)?;
-    model_config.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
+    model_config.token_types = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
     Ok(model_config)
 }
 
@@ -186,9 +186,9 @@ impl BertVariant {
     fn embeddings(&self, h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
         let width = self.embedding.unwrap_or(h.width);
         let mut x = b.embed("token_embd.weight", h.vocabulary, width);
-        if h.segments > 0 && b.has("token_types.weight") {
-            let segments = b.embed_segment("token_types.weight", h.segments, width);
-            x = b.add(x, segments);
+        if h.token_types > 0 && b.has("token_types.weight") {
+            let token_types = b.embed_token_type("token_types.weight", h.token_types, width);
+            x = b.add(x, token_types);
         }
         let positions = b.embed_position("position_embd.weight", h.context, width, self.first_position);
         x = b.add(x, positions);
@@ -231,7 +231,7 @@ impl BertVariant {
 
 pub(super) fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let mut keys = Map::new();
-    keys.insert("type_vocab_size".to_owned(), json!(model.model_config.segments));
+    keys.insert("type_vocab_size".to_owned(), json!(model.model_config.token_types));
     Ok(keys)
 }
 
@@ -245,7 +245,7 @@ fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Valu
         let message = "scaled embeddings and gates are not BERT's; convert the original model";
         return Err(Error::unsupported("encoder", message));
     }
-    let segments = if source.has("token_types.weight") { source.rows("token_types.weight")? } else { 0 };
+    let token_types = if source.has("token_types.weight") { source.rows("token_types.weight")? } else { 0 };
     Ok(object(json!({
         "hidden_size": width,
         "vocab_size": tokens,
@@ -253,7 +253,7 @@ fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Valu
         "num_attention_heads": source.heads("encoder")?,
         "intermediate_size": source.rows("blk.0.ffn_up.weight")?,
         "max_position_embeddings": positions,
-        "type_vocab_size": segments,
+        "type_vocab_size": token_types,
         "layer_norm_eps": source.epsilon().unwrap_or(1e-5),
         "hidden_act": source.activation("encoder", "relu")?,
         "model_type": "bert",

@@ -201,9 +201,9 @@ impl Shape {
         }
         let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
         x = b.add(x, positions);
-        if h.segments > 0 && b.has("token_types.weight") {
-            let segments = b.embed_segment("token_types.weight", h.segments, h.width);
-            x = b.add(x, segments);
+        if h.token_types > 0 && b.has("token_types.weight") {
+            let token_types = b.embed_token_type("token_types.weight", h.token_types, h.width);
+            x = b.add(x, token_types);
         }
         self.norm(b, x, "token_embd_norm", FIXED_EPSILON)
     }

@@ -22,8 +22,8 @@ pub struct ModelConfig {
     pub feed_forward: usize,
     /// V, the vocabulary size.
     pub vocabulary: usize,
-    /// The number of segment ids; 0 if the model has no segment embeddings.
-    pub segments: usize,
+    /// The number of token type ids; 0 if the model has no segment embeddings.
+    pub token_types: usize,
     /// The maximum sequence length that the model was trained for.
     pub context: usize,
     /// The same for its encoder.
@@ -131,7 +131,7 @@ impl ModelConfig {
             head_size,
             feed_forward,
             vocabulary,
-            segments: 0,
+            token_types: 0,
             context,
             encoder_context: context,
             features: 0,

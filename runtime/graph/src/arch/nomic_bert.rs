@@ -114,9 +114,9 @@ pub(super) fn graph(
 ) -> Result<Graph> {
     let rope = b.rope_table(rope_scaling::read_kind(config, h, "full_attention", theta)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
-    if h.segments > 0 && b.has("token_types.weight") {
-        let segments = b.embed_segment("token_types.weight", h.segments, h.width);
-        x = b.add(x, segments);
+    if h.token_types > 0 && b.has("token_types.weight") {
+        let token_types = b.embed_token_type("token_types.weight", h.token_types, h.width);
+        x = b.add(x, token_types);
     }
     x = b.layer_norm(x, "token_embd_norm", h.epsilon);
     for layer in 0..h.layers {

@@ -58,7 +58,7 @@ impl Default for EncoderOptions {
 pub struct Tokens {
     /// The token ids, special tokens included.
     pub ids: Vec<u32>,
-    /// The segment (token type) of each token; empty: all in the first.
+    /// The token type id of each token; empty: all zero.
     pub token_type_ids: Vec<u32>,
     /// For models with audio or other features as input instead of tokens: the features, frame by frame.
     pub features: Vec<f32>,

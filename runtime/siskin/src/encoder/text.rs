@@ -96,8 +96,8 @@ impl Encoder {
     /// windows is paired with the whole first text.
     pub(super) fn pairs(&self, first: &str, second: &str, overflow: OverflowMode) -> Result<Vec<Pair>> {
         let tokenizer = self.model().tokenizer()?;
-        let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
-        let segments = if self.model().config().segments > 1 { segments } else { Vec::new() };
+        let (tokens, token_types, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
+        let token_types = if self.model().config().token_types > 1 { token_types } else { Vec::new() };
         let (max_tokens, around) = (self.max_tokens(), tokens.len() - inner.len());
         if tokens.len() > max_tokens && overflow == OverflowMode::Error {
             let message = format!(
@@ -115,9 +115,9 @@ impl Encoder {
             let part = inner.start + part.start..inner.start + part.end;
             let places = [before.clone(), inner.start..inner.start + part.len()];
             let tokens = [&tokens[..inner.start], &tokens[part.clone()], &tokens[inner.end..]].concat();
-            let token_type_ids = match segments.is_empty() {
+            let token_type_ids = match token_types.is_empty() {
                 true => Vec::new(),
-                false => [&segments[..inner.start], &segments[part], &segments[inner.end..]].concat(),
+                false => [&token_types[..inner.start], &token_types[part], &token_types[inner.end..]].concat(),
             };
             let spans = tokens[places[1].clone()].iter().map(|token| tokenizer.span(second, token)).collect();
             Pair { tokens: Tokens { token_type_ids, ..ids(&tokens) }, spans, places }

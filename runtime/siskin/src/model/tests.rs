@@ -26,7 +26,7 @@ impl ExternalModel for Counts {
             hidden: Some(2),
             writes: true,
             vocabulary: 4,
-            segments: 2,
+            token_types: 2,
             context: 8,
         }
     }
@@ -35,8 +35,8 @@ impl ExternalModel for Counts {
         "counts".to_owned()
     }
 
-    fn encode(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<OutputMatrix> {
-        let pairs = ids.iter().zip(segments).flat_map(|(id, segment)| [*id as f32, *segment as f32]);
+    fn encode(&self, ids: &[u32], token_types: &[u32], _: bool) -> Result<OutputMatrix> {
+        let pairs = ids.iter().zip(token_types).flat_map(|(id, token_type)| [*id as f32, *token_type as f32]);
         Ok(OutputMatrix { columns: 2, values: pairs.collect() })
     }
 

@@ -103,13 +103,13 @@ impl General {
     pub(super) fn read_padded(
         &self,
         ids: &[u32],
-        segments: &[u32],
+        token_types: &[u32],
         head: bool,
         length: usize,
     ) -> Result<Option<OutputMatrix>> {
         let reader = self.encoder.as_ref().unwrap_or(&self.main);
         match reader.takes("attention_mask") && !reader.takes("decoder_input_ids") {
-            true => text::read(self, ids, segments, head, length).map(Some),
+            true => text::read(self, ids, token_types, head, length).map(Some),
             false => Ok(None),
         }
     }
@@ -141,8 +141,8 @@ impl ExternalModel for General {
         self.note.clone()
     }
 
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix> {
-        self.placed(text::read(self, ids, segments, head, ids.len()))
+    fn encode(&self, ids: &[u32], token_types: &[u32], head: bool) -> Result<OutputMatrix> {
+        self.placed(text::read(self, ids, token_types, head, ids.len()))
     }
 
     fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix> {
