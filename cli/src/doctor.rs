@@ -3,7 +3,7 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::table::{self, ReportField};
 use serde_json::{Value, json};
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{
     Cpu, DeviceKind, EncoderOptions, Error, ErrorKind, Model, ModelOptions, OutputRows, Result,
     SessionOptions,
@@ -89,10 +89,10 @@ fn logits(model: &Model) -> Result<Vec<f32>> {
     };
     let mut all = Vec::new();
     let text = match model_config.features {
-        0 => Tokens::from(ids(TOKENS.min(model_config.encoder_context.max(1)))),
+        0 => EncoderInput::from(ids(TOKENS.min(model_config.encoder_context.max(1)))),
         bands => {
             let features = (0..2 * TOKENS * bands).map(|index| (index * 37 % 101) as f32 / 101.0 - 0.5);
-            Tokens { features: features.collect(), ..Tokens::default() }
+            EncoderInput { features: features.collect(), ..EncoderInput::default() }
         }
     };
     if model.graphs().encoder.is_some() {

@@ -67,13 +67,13 @@ impl Sum {
 
 /// Running sums of the agreement between two models.
 #[derive(Default)]
-struct Likeness {
+struct Agreement {
     agreed: usize,
     nats: f64,
     tokens: usize,
 }
 
-impl Likeness {
+impl Agreement {
     /// Adds one token: compares its logits with those of the other model.
     fn add(&mut self, logits: &[f32], other: &[f32]) {
         self.agreed += usize::from(likeliest(logits) == likeliest(other));
@@ -97,7 +97,7 @@ struct Scores {
     session: Session,
     other: Option<Session>,
     sum: Sum,
-    likeness: Likeness,
+    agreement: Agreement,
     /// Logits of the other model.
     kept: Vec<f32>,
 }
@@ -133,7 +133,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         session: model.session(options())?,
         other: other.map(|other| other.session(options())).transpose()?,
         sum: Sum::default(),
-        likeness: Likeness::default(),
+        agreement: Agreement::default(),
         kept: Vec::new(),
     };
     for (index, chunk) in tokens.chunks_exact(args.ctx).take(chunks).enumerate() {
@@ -163,7 +163,7 @@ fn same_tokens(other: Model, model: &Model, path: &Path) -> Result<Model> {
 }
 
 fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
-    let Scores { sum, likeness, .. } = scores;
+    let Scores { sum, agreement, .. } = scores;
     let (perplexity, deviation) = (sum.perplexity(), sum.deviation());
     if args.json {
         let mut values = json!({
@@ -174,8 +174,8 @@ fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
             "ctx": args.ctx,
         });
         if args.against.is_some() {
-            values["top1_agreement"] = json!(likeness.agreement());
-            values["kl_divergence"] = json!(likeness.divergence());
+            values["top1_agreement"] = json!(agreement.agreement());
+            values["kl_divergence"] = json!(agreement.divergence());
         }
         return output::json(&values);
     }
@@ -184,7 +184,7 @@ fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
         "perplexity {perplexity:.4} ± {deviation:.4} ({tokens} tokens in {chunks} chunks)"
     ))?;
     if args.against.is_some() {
-        let (agreement, divergence) = (100.0 * likeness.agreement(), likeness.divergence());
+        let (agreement, divergence) = (100.0 * agreement.agreement(), agreement.divergence());
         output::line(format!("same likeliest token {agreement:.2}%, divergence {divergence:.6} nats"))?;
     }
     Ok(())
@@ -207,7 +207,7 @@ impl Scores {
 
     /// Scores `targets` with the logits of both models at `tokens`.
     fn score(&mut self, tokens: &[u32], targets: &[u32]) -> Result<()> {
-        let Self { session, other, sum, likeness, kept } = self;
+        let Self { session, other, sum, agreement, kept } = self;
         kept.clear();
         if let Some(other) = other {
             other.score(tokens, &mut |_, logits| kept.extend_from_slice(logits))?;
@@ -217,7 +217,7 @@ impl Scores {
                 sum.add(surprise(logits, target));
             }
             if let Some(other) = kept.chunks_exact(logits.len()).nth(index) {
-                likeness.add(logits, other);
+                agreement.add(logits, other);
             }
         })
     }
@@ -281,11 +281,11 @@ mod tests {
 
     #[test]
     fn agreement_is_of_the_likeliest_tokens() {
-        let mut likeness = Likeness::default();
-        likeness.add(&[0.0, 1.0, 0.5], &[0.1, 3.0, 2.9]);
-        likeness.add(&[0.0, 1.0, 0.5], &[0.1, 2.0, 2.9]);
-        assert_eq!(likeness.agreement(), 0.5);
-        let mut same = Likeness::default();
+        let mut agreement = Agreement::default();
+        agreement.add(&[0.0, 1.0, 0.5], &[0.1, 3.0, 2.9]);
+        agreement.add(&[0.0, 1.0, 0.5], &[0.1, 2.0, 2.9]);
+        assert_eq!(agreement.agreement(), 0.5);
+        let mut same = Agreement::default();
         same.add(&[0.0, 1.0, 0.5], &[0.0, 1.0, 0.5]);
         assert_eq!((same.agreement(), same.divergence()), (1.0, 0.0));
     }

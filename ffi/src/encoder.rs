@@ -155,7 +155,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
                     ));
                 }
             };
-            state.embed = EmbedOptions { pooling, normalize, columns: dimensions, ..state.embed };
+            state.embed = EmbedOptions { pooling, normalize, dimensions, ..state.embed };
             Ok(())
         })
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, OverflowMode, Pooling, Prompt, Tokens};
+use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, OverflowMode, Pooling, Prompt, EncoderInput};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
@@ -96,16 +96,16 @@ fn layers_behind_pooling_are_those_of_pytorch() {
     let truth: Value = serde_json::from_slice(&truth).expect("it is JSON");
     let ids: Vec<Vec<u32>> = serde_json::from_value(truth["ids"].clone()).expect("ids are lists");
     let want: Vec<Vec<f32>> = serde_json::from_value(truth["vectors"].clone()).expect("vectors are lists");
-    let texts: Vec<Tokens> = ids.into_iter().map(Tokens::from).collect();
+    let texts: Vec<EncoderInput> = ids.into_iter().map(EncoderInput::from).collect();
     let check = |file: &File| {
         let mut encoder = embedder(file);
-        assert_eq!((encoder.embedding_columns(), encoder.columns()), (12, 32));
+        assert_eq!((encoder.embedding_dimensions(), encoder.columns()), (12, 32));
         let options = EmbedOptions::of(encoder.model()).expect("the model says how");
         for (got, want) in encoder.embed_tokens(&texts, &options).expect("the model runs").iter().zip(&want) {
             let apart = got.iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
             assert!(got.len() == want.len() && apart < 1e-5, "{apart}");
         }
-        let cut = EmbedOptions { columns: 13, ..options };
+        let cut = EmbedOptions { dimensions: 13, ..options };
         assert_eq!(encoder.embed_tokens(&texts, &cut).expect_err("there are 12").kind(), ErrorKind::Argument);
     };
     let folder = layered("plain");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, TextOutputs, Tokens};
+use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, TextOutputs, EncoderInput};
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
@@ -268,7 +268,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
             usual,
             EmbedOptions { pooling: Pooling::Max, ..usual },
             EmbedOptions { normalize: false, ..usual },
-            EmbedOptions { columns: 8, ..usual },
+            EmbedOptions { dimensions: 8, ..usual },
         ];
         for options in options {
             encoder.embed(&["w5 w6", "w6 w5"], &options).unwrap();
@@ -374,8 +374,8 @@ fn rejected_texts_change_nothing() {
         context.forward(&[siskin::BatchEntry::new(sequence, tokens, OutputRows::Last)])?;
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
-    let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, outputs| {
-        let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+    let read = |context: &mut siskin::Context, text: &EncoderInput, sequence: usize, outputs| {
+        let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = text;
         let (tokens, padding_token) = (&ids[..], *padding_token);
         context.encode(&[SequenceInput {
             sequence,
@@ -392,7 +392,7 @@ fn rejected_texts_change_nothing() {
     let want = say(&mut context, &[6]).unwrap();
     let kind = |outcome: siskin::Result<()>| outcome.unwrap_err().kind();
     context.truncate(sequence, 1).unwrap();
-    let rejected = [Tokens::from(vec![9999]), Tokens { token_type_ids: vec![7], ..Tokens::from(vec![5]) }];
+    let rejected = [EncoderInput::from(vec![9999]), EncoderInput { token_type_ids: vec![7], ..EncoderInput::from(vec![5]) }];
     for text in &rejected {
         assert_eq!(kind(read(&mut context, text, sequence, OutputRows::None)), ErrorKind::Argument);
     }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, Tokens};
+use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, EncoderInput};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions, ExportReport};
@@ -134,7 +134,7 @@ fn a_view_of_both_sides_stays_in_a_folder() {
         let model = Model::from_file(file, &ModelOptions::default()).unwrap();
         let options = EmbedOptions::of(&model).unwrap();
         let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
-        encoder.embed_tokens(&[Tokens::from(vec![3, 4, 5])], &options).unwrap().concat()
+        encoder.embed_tokens(&[EncoderInput::from(vec![3, 4, 5])], &options).unwrap().concat()
     };
     let both = vector(file);
     assert!(relative_error(&vector(packed(&to).unwrap()), &both) <= 1e-5);

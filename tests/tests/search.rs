@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use siskin::beam_search::{FinishedHypothesis, SearchOptions};
-use siskin::encoder::{OverflowMode, Tokens};
+use siskin::encoder::{OverflowMode, EncoderInput};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::seq2seq::GeneratedText;
@@ -29,7 +29,7 @@ fn find(model: &Model, case: &SearchCase) -> Vec<FinishedHypothesis> {
     let mut session = model.session(options).expect("a session opens");
     let mut prompt = case.source.clone();
     if case.reads {
-        session.encode(&Tokens::from(case.source.clone())).expect("the model reads");
+        session.encode(&EncoderInput::from(case.source.clone())).expect("the model reads");
         let start = model.file().metadata().config["decoder_start_token_id"].as_u64().expect("a start");
         prompt = [&[start as u32], &*case.prefix].concat();
     }

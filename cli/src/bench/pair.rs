@@ -3,7 +3,7 @@
 use super::{Args, FIRST_PROMPT, decoded, finish, ids, measure, measured, median, milliseconds, sequences};
 use crate::output::{self, round};
 use serde_json::Value;
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{Model, Result, Session, SessionOptions};
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ const FRAMES: usize = 2;
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
     let model_config = model.config();
     let source = match model_config.features {
-        0 => Tokens::from(ids(args.prompt.clamp(1, model_config.encoder_context.max(1)), model)?),
+        0 => EncoderInput::from(ids(args.prompt.clamp(1, model_config.encoder_context.max(1)), model)?),
         columns => {
-            Tokens { features: vec![0.0; FRAMES * model_config.encoder_context * columns], ..Tokens::default() }
+            EncoderInput { features: vec![0.0; FRAMES * model_config.encoder_context * columns], ..EncoderInput::default() }
         }
     };
     let mut session = model.session(SessionOptions {

@@ -78,7 +78,7 @@ pub(super) struct HuggingFace {
     /// Maps names without wrapper prefixes to names in the files; `None` if ambiguous.
     bare: HashMap<String, Option<String>>,
     /// Tensors that are stored transposed.
-    flipped: HashSet<String>,
+    transposed: HashSet<String>,
     /// Weights that are copies of the token embeddings.
     repeated: Vec<&'static str>,
     template: Option<String>,
@@ -146,13 +146,13 @@ impl HuggingFace {
         Ok(())
     }
 
-    /// Builds a source from `tensors`, of which those in `flipped` are stored transposed.
+    /// Builds a source from `tensors`, of which those in `transposed` are stored transposed.
     pub(super) fn new(
         folder: &Path,
         descriptor: &'static FamilyDescriptor,
         config: Map<String, Value>,
         tensors: HashMap<String, SafetensorsTensor>,
-        flipped: HashSet<String>,
+        transposed: HashSet<String>,
     ) -> Result<Self> {
         let tensors: HashMap<String, SafetensorsTensor> =
             tensors.into_iter().map(|(name, tensor)| (names::current(name), tensor)).collect();
@@ -168,7 +168,7 @@ impl HuggingFace {
         let config = ConfigReader::new(config);
         let repeated = Vec::new();
         let mut source =
-            Self { folder, descriptor, config, tensors, bare, flipped, repeated, template, name };
+            Self { folder, descriptor, config, tensors, bare, transposed, repeated, template, name };
         source.repeated = source.find_repeated()?;
         Ok(source)
     }
@@ -250,7 +250,7 @@ impl ModelSource for HuggingFace {
         };
         let tensor =
             SourceTensor { name: source.to_owned(), block, rows, columns, data: tensor.data.clone(), take };
-        if self.flipped.contains(source) { turned(tensor) } else { Ok(tensor) }
+        if self.transposed.contains(source) { turned(tensor) } else { Ok(tensor) }
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {

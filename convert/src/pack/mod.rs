@@ -301,7 +301,7 @@ impl Report {
             let products = self.squares.products;
             if products.signal > 0.0 {
                 let relative = (products.error / products.signal).sqrt();
-                values.insert("relative_error_of_products".to_owned(), json!(relative));
+                values.insert("relative_output_error".to_owned(), json!(relative));
             }
         }
         values

@@ -177,7 +177,7 @@ pub(super) fn encoder(
         x = layers.feed(&mut b, h, layer, x);
     }
     let hidden = layers.last_norm(&mut b, h, x);
-    encoder_decoder::remember(&mut b, h, &decoder, hidden, decoder.attention_scale());
+    encoder_decoder::store_cross_kv(&mut b, h, &decoder, hidden, decoder.attention_scale());
     let hidden = b.select_outputs(hidden);
     Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
 }
@@ -198,7 +198,7 @@ pub(super) fn decoder(
             &mut b,
             h,
             layer,
-            encoder_decoder::attention_to_memory(&encoder, h, layer),
+            encoder_decoder::cross_attention(&encoder, h, layer),
             x,
         );
         x = layers.feed(&mut b, h, layer, x);

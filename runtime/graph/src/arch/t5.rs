@@ -207,7 +207,7 @@ fn encoder(config: &ConfigReader, mut b: Builder<'_>) -> Result<Graph> {
     }
     let hidden = b.rms_norm(x, "enc.output_norm", h.epsilon);
     if b.has(&block("dec", 0, "cross_attn_k.weight")) {
-        encoder_decoder::remember(&mut b, &h, &decoder, hidden, SCALE);
+        encoder_decoder::store_cross_kv(&mut b, &h, &decoder, hidden, SCALE);
     }
     let hidden = b.select_outputs(hidden);
     Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
@@ -222,7 +222,7 @@ fn decoder(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result
         let attention = Attention { scale: SCALE, bias: Some(bias), ..attention };
         x = attend(&mut b, h, "dec", layer, attention, x);
         let normed = b.rms_norm(x, &block("dec", layer, "cross_attn_norm"), h.epsilon);
-        let memory = Attention { scale: SCALE, ..encoder_decoder::attention_to_memory(&encoder, h, layer) };
+        let memory = Attention { scale: SCALE, ..encoder_decoder::cross_attention(&encoder, h, layer) };
         let attended =
             encoder_decoder::attend_memory(&mut b, h, |name| block("dec", layer, name), memory, normed);
         x = b.add(x, attended);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Encoder, Tokens};
+use super::{Encoder, EncoderInput};
 use crate::{Error, ErrorKind, Result};
 use siskin_tokenizer::{EncodeOptions, TokenSpan};
 
@@ -25,7 +25,7 @@ pub enum OverflowMode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextWindow {
     /// The token ids, special tokens included.
-    pub tokens: Tokens,
+    pub tokens: EncoderInput,
     /// For each token the byte range of the text that it displays as, in whole characters; empty for special tokens.
     pub spans: Vec<(usize, usize)>,
     /// The tokens whose outputs are taken from this window. Each token of the text belongs to exactly one window, the
@@ -36,7 +36,7 @@ pub struct TextWindow {
 /// Two texts as one input.
 pub(super) struct Pair {
     /// The token ids, special tokens included.
-    pub tokens: Tokens,
+    pub tokens: EncoderInput,
     /// For each token of the second text, the byte range that it displays as, in whole characters.
     pub spans: Vec<(usize, usize)>,
     /// The token range of either text.
@@ -120,7 +120,7 @@ impl Encoder {
                 false => [&token_types[..inner.start], &token_types[part], &token_types[inner.end..]].concat(),
             };
             let spans = tokens[places[1].clone()].iter().map(|token| tokenizer.span(second, token)).collect();
-            Pair { tokens: Tokens { token_type_ids, ..ids(&tokens) }, spans, places }
+            Pair { tokens: EncoderInput { token_type_ids, ..ids(&tokens) }, spans, places }
         };
         Ok(parts.into_iter().map(pair).collect())
     }
@@ -167,8 +167,8 @@ fn own_range(parts: &[Range<usize>], index: usize) -> Range<usize> {
     start..end
 }
 
-fn ids(tokens: &[TokenSpan]) -> Tokens {
-    Tokens::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>())
+fn ids(tokens: &[TokenSpan]) -> EncoderInput {
+    EncoderInput::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use siskin_backend::external_model::{
 };
 
 use crate::OutputHead;
-use crate::encoder::{EncoderOptions, Tokens};
+use crate::encoder::{EncoderOptions, EncoderInput};
 use crate::file::{File, Metadata};
 use crate::{
     CacheType, CpuFeatures, DeviceKind, ErrorKind, Model, ModelOptions, OutputRows, Result, SessionOptions,
@@ -78,7 +78,7 @@ fn sessions_write_on_and_forks_go_their_own_way() {
     assert_eq!(model.notes(), ["counts"]);
     let mut session = model.session(SessionOptions { batch: 2, ..SessionOptions::default() }).unwrap();
     assert_eq!(session.prefill(&[1]).unwrap_err().kind(), ErrorKind::State);
-    session.encode(&Tokens::from(vec![3, 3, 1])).unwrap();
+    session.encode(&EncoderInput::from(vec![3, 3, 1])).unwrap();
     session.prefill(&[1, 2, 1]).unwrap();
     assert_eq!(session.logits(), [0.0, 12.0, 1.0, 20.0]);
     let mut fork = session.fork().unwrap();
@@ -127,7 +127,7 @@ fn encoders_read_in_any_order() {
     let mut encoder = model().encoder(EncoderOptions::default()).unwrap();
     assert_eq!((encoder.head(), encoder.columns()), (OutputHead::Hidden, 2));
     let texts =
-        [Tokens::from(vec![1]), Tokens { ids: vec![2, 3], token_type_ids: vec![0, 1], ..Tokens::default() }];
+        [EncoderInput::from(vec![1]), EncoderInput { ids: vec![2, 3], token_type_ids: vec![0, 1], ..EncoderInput::default() }];
     let mut rows = vec![Vec::new(); 2];
     encoder
         .encode(&texts, OutputRows::All, &mut |index, outputs| {

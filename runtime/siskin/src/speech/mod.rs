@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::beam_search::MAX_BEAMS;
-use crate::encoder::Tokens;
+use crate::encoder::EncoderInput;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::{Error, Result};
@@ -262,7 +262,7 @@ impl Transcriber {
     /// Encodes the window that begins at a sample.
     fn listen(&mut self, samples: &[f32], from: usize) -> Result<()> {
         let features = self.mel.features(samples, from).values;
-        self.session.encode(&Tokens { features, ..Tokens::default() })?;
+        self.session.encode(&EncoderInput { features, ..EncoderInput::default() })?;
         self.session.prefill(&[self.special.start])
     }
 
