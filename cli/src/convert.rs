@@ -2,7 +2,7 @@
 
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
-use crate::{embedded, input_path};
+use crate::{built_in_model, input_path};
 use serde_json::json;
 use siskin::file::File;
 use siskin::{Error, Result};
@@ -34,9 +34,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    if embedded::is_meant(&args.source) {
+    if built_in_model::is_meant(&args.source) {
         let message = "is the built-in model, not a file; pass a model file or directory";
-        return Err(Error::argument(embedded::NAME, message));
+        return Err(Error::argument(built_in_model::NAME, message));
     }
     input_path::check_model(&args.source)?;
     let recipe = args.quant.as_deref().map(str::parse::<Recipe>).transpose()?;

@@ -1,7 +1,7 @@
 //! Arguments shared by several commands, and the models they open.
 
 use crate::output::{self, Bar};
-use crate::{embedded, input_path};
+use crate::{built_in_model, input_path};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::governor::ThrottleTarget;
@@ -58,8 +58,8 @@ impl OpenArgs {
     /// Opens a model of any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
         input_path::check_model(path)?;
-        if embedded::is_meant(path) {
-            return embedded::file();
+        if built_in_model::is_meant(path) {
+            return built_in_model::file();
         }
         self.open(&|options| siskin_convert::open_any(path, options))
     }
@@ -79,8 +79,8 @@ impl OpenArgs {
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
         input_path::check_model(path)?;
-        let model = if embedded::is_meant(path) {
-            Self::embedded(args, &model_options)?
+        let model = if built_in_model::is_meant(path) {
+            Self::built_in(args, &model_options)?
         } else {
             let loaded = self.open(&|options| match args.beside() {
                 None => siskin_convert::open_model(path, options, &model_options),
@@ -101,8 +101,8 @@ impl OpenArgs {
     }
 
     /// Opens the built-in model.
-    fn embedded(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
-        let file = embedded::file()?;
+    fn built_in(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
+        let file = built_in_model::file()?;
         let Some(beside) = args.beside() else { return Model::from_file(file, options) };
         let adapter = siskin_convert::open_adapter(beside, &file)?;
         Model::with_adapter(file, &adapter, options)

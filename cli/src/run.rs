@@ -4,7 +4,7 @@ use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
 use crate::template_args::TemplateArgs;
 use crate::terminal::printable;
-use crate::{embedded, input_path, interrupt, output};
+use crate::{built_in_model, input_path, interrupt, output};
 use serde_json::{Value, json};
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
@@ -148,7 +148,7 @@ impl Args {
                 let text = self.model.display().to_string();
                 let message = format!(
                     "not a model; to continue this text with the built-in model, type: siskin run {} {text:?}",
-                    embedded::NAME
+                    built_in_model::NAME
                 );
                 Error::new(error.kind(), text, message)
             }

@@ -2,7 +2,7 @@
 
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
-use crate::{embedded, input_path};
+use crate::{built_in_model, input_path};
 use serde_json::json;
 use siskin::Result;
 use siskin::file::File;
@@ -24,8 +24,8 @@ pub(crate) struct Args {
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     input_path::check_model(&args.file)?;
     let place = args.file.display().to_string();
-    let file = match embedded::is_meant(&args.file) {
-        true => embedded::file()?,
+    let file = match built_in_model::is_meant(&args.file) {
+        true => built_in_model::file()?,
         false => File::open(&args.file)?,
     };
     {

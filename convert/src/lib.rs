@@ -29,7 +29,7 @@ mod cache;
 mod calibrate;
 pub mod export;
 pub mod import;
-mod knobs;
+mod env;
 mod open;
 mod pack;
 mod progress;

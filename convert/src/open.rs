@@ -2,7 +2,7 @@
 
 use crate::cache::{self, CacheFile, CachePath};
 use crate::import::{self, ModelSource, SourceFormat};
-use crate::knobs;
+use crate::env;
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, ProgressSink};
 use serde_json::Value;
@@ -151,7 +151,7 @@ fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<Cac
     match &options.cache {
         PackedCache::Beside => Ok(CachePath::beside(path, options.recipe)),
         PackedCache::Folder(folder) => Ok(within(folder)),
-        PackedCache::User | PackedCache::Off => knobs::user_cache()
+        PackedCache::User | PackedCache::Off => env::user_cache()
             .map(|folder| within(&folder))
             .ok_or_else(|| Error::new(ErrorKind::Missing, "HOME", "the user has no cache folder: name one")),
     }

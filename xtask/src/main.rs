@@ -1,10 +1,10 @@
 //! The project's development tasks: `cargo xtask <command>`.
 
 mod commands;
-mod foreign;
-mod knobs;
+mod cross_compile;
+mod env;
 mod library;
-mod record;
+mod test_output;
 mod shell;
 mod tools;
 

@@ -7,7 +7,7 @@ use crate::fill_mask;
 use crate::options::SamplerArgs;
 use crate::texts::{OVERLAP, OverflowArgs, WholeOverflow};
 use crate::transcribe::TranscriptionArgs;
-use crate::writing::SearchArgs;
+use crate::text_generation::SearchArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use siskin::encoder::OverflowMode;

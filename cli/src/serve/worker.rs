@@ -6,7 +6,7 @@ use super::request::{Id, Request, RequestKind, RequestTask, TextRequest};
 use super::request_queue::{Job, RequestQueue};
 use crate::answer::CANCELED;
 use crate::options::SamplerArgs;
-use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
+use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, text_generation, transcribe};
 use serde_json::{Value, json};
 use siskin::audio::AudioSamples;
 use siskin::logits_processors::LogitsProcessorOptions;
@@ -134,16 +134,16 @@ impl<'a> ModelState<'a> {
             }
             RequestKind::FillMask { texts, top_k } => fill_mask::values(self.encoder(true)?, &texts, top_k)?,
             RequestKind::Write { texts, task, search, long } => {
-                let writing = match &task {
+                let options = match &task {
                     RequestTask::Generate => Seq2SeqGenerateOptions::of(&self.model),
                     RequestTask::Translate { from, to } => {
                         Seq2SeqGenerateOptions::translation(&self.model, from.as_deref(), to.as_deref())
                     }
                     RequestTask::Summarize => Seq2SeqGenerateOptions::summary(&self.model),
                 };
-                let mut writing = Seq2SeqGenerateOptions { overflow: long, ..writing? };
-                search.over(&self.model, &mut writing, false)?;
-                writing::values(self.writer()?, &texts, &writing)?
+                let mut options = Seq2SeqGenerateOptions { overflow: long, ..options? };
+                search.over(&self.model, &mut options, false)?;
+                text_generation::values(self.writer()?, &texts, &options)?
             }
             RequestKind::Transcribe { sound, options } => {
                 let sound = AudioSamples::from_wav(&sound)?;

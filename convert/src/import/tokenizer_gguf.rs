@@ -4,8 +4,8 @@ use super::gguf::{Gguf, StringArray};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::arch::DESCRIPTORS;
 use siskin_tokenizer::{
-    Behavior, Merges, ModelKind, Normalizer, PreTokenizer, Splitter, TemplateItem, TokenKind, Vocabulary,
-    VocabularyToken, family, find_ends, from_byte_level,
+    Behavior, Merges, ModelKind, Normalizer, PreTokenizer, PreTokenizerStep, TemplateItem, TokenKind, Vocabulary,
+    VocabularyToken, named_pre_tokenizer, find_ends, from_byte_level,
 };
 
 /// SentencePiece's replacement of a space.
@@ -46,7 +46,7 @@ pub fn vocabulary(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
-    let PreTokenizer { splitters, whole_first, add_bos, byte_level, spells_spaces, .. } = family(pre)?;
+    let PreTokenizer { pre_tokenizers, whole_first, add_bos, byte_level, spells_spaces, .. } = named_pre_tokenizer(pre)?;
     let spell = |text: &[u8]| match (byte_level, spells_spaces) {
         (true, _) => std::str::from_utf8(text).ok().and_then(from_byte_level),
         (_, true) => Some(spaced(text)),
@@ -67,7 +67,7 @@ fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
             return Err(Error::new(ErrorKind::Missing, "tokenizer.ggml.merges", message));
         }
     };
-    vocabulary.splitters = splitters;
+    vocabulary.pre_tokenizers = pre_tokenizers;
     vocabulary.whole_first = whole_first;
     vocabulary.add_bos = add_bos;
     vocabulary.byte_level = byte_level;
@@ -161,7 +161,7 @@ fn word_piece(gguf: &Gguf) -> Result<Vocabulary> {
     let lowercase = gguf.boolean("tokenizer.ggml.normalizer.lowercase")?.unwrap_or(true);
     let strip = gguf.boolean("tokenizer.ggml.normalizer.strip_accents")?.unwrap_or(lowercase);
     vocabulary.normalizers = bert_normalizers(true, true, strip, lowercase);
-    vocabulary.splitters = bert_splitters();
+    vocabulary.pre_tokenizers = bert_pre_tokenizers();
     vocabulary.join_words = true;
     vocabulary.clean_spaces = true;
     Ok(vocabulary)
@@ -185,10 +185,10 @@ pub(super) fn bert_normalizers(
 }
 
 /// Returns BERT's pre-tokenizer: splits at whitespace, which is removed, and around punctuation.
-pub(crate) fn bert_splitters() -> Vec<Splitter> {
+pub(crate) fn bert_pre_tokenizers() -> Vec<PreTokenizerStep> {
     vec![
-        Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false },
-        Splitter::isolated(r"[!-/:-@\[-`{-~\p{P}]"),
+        PreTokenizerStep::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false },
+        PreTokenizerStep::isolated(r"[!-/:-@\[-`{-~\p{P}]"),
     ]
 }
 
@@ -337,7 +337,7 @@ fn templates(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
         Some(add) => add,
         None => gguf
             .string("tokenizer.ggml.pre")?
-            .is_some_and(|pre| family(pre).is_ok_and(|family| family.add_separator)),
+            .is_some_and(|pre| named_pre_tokenizer(pre).is_ok_and(|family| family.add_separator)),
     };
     let start = token(special.bos.filter(|_| vocabulary.add_bos), 0);
     let end = |token_type| token(special.eos.filter(|_| vocabulary.add_eos), token_type);

@@ -6,7 +6,7 @@ use super::Tokenizer;
 use super::model::{self, ModelBuffers, ModelTables, TokenSpan};
 use super::normalize::{Circumstances, Rewriting, Stage};
 use super::regex::Matcher;
-use super::room;
+use super::fallible_alloc;
 use super::section::{SectionTable, attribute, field, flag};
 use super::split::Piece;
 use super::token_kind::TokenKind;
@@ -71,7 +71,7 @@ impl Tokenizer {
         let mut tokens = Vec::new();
         self.assemble(&self.single, [text, ""], options, false, &mut scratch, &mut tokens)?;
         let mut ids = Vec::new();
-        room::reserve(&mut ids, tokens.len())?;
+        fallible_alloc::reserve(&mut ids, tokens.len())?;
         ids.extend(tokens.iter().map(|token| token.id));
         Ok(ids)
     }
@@ -133,7 +133,7 @@ impl Tokenizer {
         for item in self.items(template, options) {
             let before = tokens.len();
             let token_type = self.item(item, texts, options, true, &mut scratch, &mut tokens)?;
-            room::reserve(&mut token_types, tokens.len() - before)?;
+            fallible_alloc::reserve(&mut token_types, tokens.len() - before)?;
             token_types.extend(std::iter::repeat_n(token_type, tokens.len() - before));
             match item {
                 TemplateItem::First { .. } => places[0] = before..tokens.len(),
@@ -218,7 +218,7 @@ impl Tokenizer {
         parts.done = first;
         while let Some(part) = parts.next() {
             match part {
-                Part::Token(token) => room::push(tokens, token)?,
+                Part::Token(token) => fallible_alloc::push(tokens, token)?,
                 Part::Text(start, end) => {
                     run.segment(&text[start..end], start, untrusted, scratch, tokens)?;
                 }
@@ -293,7 +293,7 @@ impl<'a> Run<'a> {
         while let Some(part) = parts.next() {
             let (start, end) = match part {
                 Part::Token(token) => {
-                    room::push(found, token)?;
+                    fallible_alloc::push(found, token)?;
                     continue;
                 }
                 Part::Text(start, end) => (start, end),
@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
             };
             TokenSpan { id: token.id, start, end }
         };
-        room::reserve(tokens, found.len())?;
+        fallible_alloc::reserve(tokens, found.len())?;
         tokens.extend(found.iter().map(place));
         Ok(())
     }

@@ -15,7 +15,7 @@ fn small() -> Vocabulary {
     vocabulary.byte_level = true;
     let pair = |left: &str, right: &str| (left.as_bytes().to_vec(), right.as_bytes().to_vec());
     vocabulary.merges = Merges::Listed(vec![pair("a", "b"), pair("ab", "c"), pair(" ", "x")]);
-    vocabulary.splitters = vec![Splitter::isolated(r" ?\p{L}+|\s+")];
+    vocabulary.pre_tokenizers = vec![PreTokenizerStep::isolated(r" ?\p{L}+|\s+")];
     vocabulary.normalizers = vec![Normalizer::Nfc, Normalizer::Replace { from: "Q".into(), to: "q".into() }];
     vocabulary
 }
@@ -93,7 +93,7 @@ fn impossible_vocabularies_are_rejected() {
     assert!(rejected(|v| v.ends = vec![9999]).message().contains("9999"));
     assert!(rejected(|v| v.tokens[3].score = f32::NAN).place().contains("scores[3]"));
     assert!(rejected(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).place().contains("tokens[3]"));
-    assert!(rejected(|v| v.splitters = vec![Splitter::isolated("(")]).place().contains("pattern"));
+    assert!(rejected(|v| v.pre_tokenizers = vec![PreTokenizerStep::isolated("(")]).place().contains("pattern"));
     assert!(rejected(|v| v.normalizers = vec![Normalizer::Charsmap]).place().contains("charsmap"));
     assert!(
         rejected(|v| v.normalizers = vec![Normalizer::Suffix("x".repeat(4096))])
@@ -171,7 +171,7 @@ fn duplicate_tokens_and_merges_keep_the_first() {
 #[test]
 fn long_runs_take_little_time() {
     let mut vocabulary = small();
-    vocabulary.splitters.clear();
+    vocabulary.pre_tokenizers.clear();
     vocabulary.tokens.push(VocabularyToken::new("aa", TokenKind::Normal));
     vocabulary.tokens.push(VocabularyToken::new("aaaa", TokenKind::Normal));
     vocabulary.merges =

@@ -4,7 +4,7 @@ use super::aligned::Aligned;
 use super::charsmap::{Charsmap, MAX_REPLACEMENT_BYTES};
 use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
-use super::room;
+use super::fallible_alloc;
 use super::unicode::{self, NormalizationForm, SourceChar, set};
 use siskin_format::{Error, Result};
 
@@ -392,7 +392,7 @@ fn each(from: &Aligned, to: &mut Aligned, mut rewrite: impl FnMut(char, (u32, u3
 fn recompose(rewriting: &mut Rewriting, form: NormalizationForm) -> Result<()> {
     let Rewriting { current, spare, characters, more_characters } = rewriting;
     characters.clear();
-    room::reserve(characters, current.text.chars().count())?;
+    fallible_alloc::reserve(characters, current.text.chars().count())?;
     for (at, character) in current.text.char_indices() {
         let (start, end) =
             if current.tracks() { current.source(at..at + character.len_utf8()) } else { (0, 0) };

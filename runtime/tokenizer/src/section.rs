@@ -33,7 +33,7 @@ pub(super) enum SectionTable {
     NormalizedTrie,
     Joins,
     Normalizer,
-    Splitter,
+    PreTokenizer,
     Template,
     Ends,
     Charsmap,

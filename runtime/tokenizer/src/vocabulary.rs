@@ -2,7 +2,7 @@
 
 use super::model::ModelKind;
 use super::normalize::Normalizer;
-use super::split::Splitter;
+use super::split::PreTokenizerStep;
 use super::token_kind::TokenKind;
 
 /// An entry of a vocabulary.
@@ -131,7 +131,7 @@ pub struct Vocabulary {
     /// SentencePiece's compiled character map.
     pub charsmap: Vec<u8>,
     /// The pre-tokenizers.
-    pub splitters: Vec<Splitter>,
+    pub pre_tokenizers: Vec<PreTokenizerStep>,
     /// Tokens with a role.
     pub special: SpecialIds,
     /// Whether the model expects a BOS token.
@@ -169,7 +169,7 @@ impl Vocabulary {
             trim: Trim::Nothing,
             normalizers: Vec::new(),
             charsmap: Vec::new(),
-            splitters: Vec::new(),
+            pre_tokenizers: Vec::new(),
             special: SpecialIds::default(),
             add_bos: false,
             add_eos: false,

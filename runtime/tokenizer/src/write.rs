@@ -50,13 +50,13 @@ fn write(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
 
 fn check(vocabulary: &Vocabulary) -> Result<()> {
     Steps::of(&vocabulary.normalizers)?;
-    Cutting::of(vocabulary.splitters.iter().map(|step| step.record()))?;
+    Cutting::of(vocabulary.pre_tokenizers.iter().map(|step| step.record()))?;
     if vocabulary.normalizers.contains(&Normalizer::Charsmap) {
         Charsmap::open(&vocabulary.charsmap)?;
     }
     check_template(&vocabulary.single)?;
     check_template(&vocabulary.pair)?;
-    if vocabulary.normalizers.len().max(vocabulary.splitters.len()) > MAX_RECORDS {
+    if vocabulary.normalizers.len().max(vocabulary.pre_tokenizers.len()) > MAX_RECORDS {
         let message = format!("there are more than {MAX_RECORDS} steps");
         return Err(Error::unsupported("tokenizer.normalizer", message));
     }
@@ -234,7 +234,7 @@ fn assemble(vocabulary: &Vocabulary, symbols: &Symbols<'_>, merges: &[Merge]) ->
         put(SectionTable::Joins, joins(vocabulary, symbols));
     }
     put(SectionTable::Normalizer, records(vocabulary.normalizers.iter().map(|step| step.record())));
-    put(SectionTable::Splitter, records(vocabulary.splitters.iter().map(|step| step.record())));
+    put(SectionTable::PreTokenizer, records(vocabulary.pre_tokenizers.iter().map(|step| step.record())));
     put(SectionTable::Template, template(vocabulary));
     put(SectionTable::Ends, vocabulary.ends.iter().flat_map(|id| id.to_le_bytes()).collect());
     put(SectionTable::Charsmap, vocabulary.charsmap.clone());

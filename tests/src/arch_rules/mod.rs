@@ -4,7 +4,7 @@
 //! over the workspace, and over small artificial trees that violate it.
 
 mod api;
-mod circles;
+mod import_cycles;
 mod commits;
 mod crates;
 mod dependencies;
@@ -23,7 +23,7 @@ mod tree;
 mod unsafety;
 
 pub use api::{library_apis, public_api, snapshot_path};
-pub use circles::import_circles;
+pub use import_cycles::import_cycles;
 pub use commits::subjects_fit;
 pub use crates::{Manifest, crate_directions, manifests};
 pub use dependencies::{declared_where_allowed, used_where_allowed};

@@ -7,7 +7,7 @@ use siskin::{Error, ErrorKind};
 use siskin_device::{CommandList, Device, DeviceCapabilities, DevicePtr};
 use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
-use siskin_tests::knobs;
+use siskin_tests::env;
 use siskin_tests::training::Notes;
 use siskin_trainer::cuda::DeviceRunner;
 use siskin_trainer::profile::Event;
@@ -474,7 +474,7 @@ fn unsupported_device_settings_are_rejected() {
         ("device = \"cuda\"\nprecision = \"fp16\"\nfp8 = true", "fp8"),
     ];
     // With a GPU, its device is supported.
-    let supported = |line: &str| knobs::test_device().is_some() && line == "device = \"cuda\"";
+    let supported = |line: &str| env::test_device().is_some() && line == "device = \"cuda\"";
     for (line, place) in cases.into_iter().filter(|(line, _)| !supported(line)) {
         let config = small.config(line, "");
         let setup = small.setup(&config);

@@ -8,7 +8,7 @@ use siskin_format::Result;
 use siskin_format::file::Bytes;
 use siskin_tokenizer::{
     EncodeOptions, Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken,
-    family_like, to_byte_level,
+    pre_tokenizer_like, to_byte_level,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -163,7 +163,7 @@ fn pre(model: &ExportModel<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut
     if !known.is_empty() || kind != "gpt2" {
         return if known.is_empty() { "default".to_owned() } else { known.to_owned() };
     }
-    family_like(&vocabulary.splitters, vocabulary.whole_first)
+    pre_tokenizer_like(&vocabulary.pre_tokenizers, vocabulary.whole_first)
         .unwrap_or_else(|| {
             notes.push(
                 "llama.cpp has no pre-tokenizer that splits text like this one; the file names gpt-2"

@@ -9,7 +9,7 @@ mod experts;
 mod lower;
 mod nodes;
 mod operations;
-mod places;
+mod positions;
 mod proto;
 mod weights;
 

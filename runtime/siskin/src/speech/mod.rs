@@ -9,7 +9,7 @@ mod segments;
 mod special;
 #[cfg(test)]
 mod tests;
-mod write;
+mod decode;
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ use siskin_audio::{AudioSamples, Mel, RATE, resample};
 use siskin_backend::cancel::CancelHandle;
 use siskin_tokenizer::{DecodeOptions, EncodeOptions};
 use special::Special;
-use write::DecodedWindow;
+use decode::DecodedWindow;
 
 /// Frames per second; two of them per row of encoder output.
 const FRAMES: usize = 100;

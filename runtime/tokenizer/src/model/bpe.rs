@@ -2,7 +2,7 @@
 //!
 //! Short pieces are merged by scanning for the best pair, long ones with a heap in O(n log n).
 
-use super::super::room;
+use super::super::fallible_alloc;
 use super::super::section::{NONE, SectionView, flag};
 use super::{TokenSpan, characters, push_bytes, push_unknown};
 use siskin_format::Result;
@@ -47,7 +47,7 @@ pub(super) fn encode(
 ) -> Result<()> {
     let Some(bytes) = text.get(start..end) else { return Ok(()) };
     buffers.symbols.clear();
-    room::reserve(&mut buffers.symbols, bytes.len())?;
+    fallible_alloc::reserve(&mut buffers.symbols, bytes.len())?;
     if view.has(flag::BYTE_LEVEL) {
         byte_symbols(view, bytes, start, &mut buffers.symbols);
     } else {
@@ -168,7 +168,7 @@ fn consider(
     if let Some(merge) = view.merge(left.id, right.id)
         && merge.rank != NONE
     {
-        heap.try_reserve(1).map_err(|_| room::short())?;
+        heap.try_reserve(1).map_err(|_| fallible_alloc::short())?;
         heap.push(Reverse((merge.rank, at, left.id, right.id, merge.symbol)));
     }
     Ok(())

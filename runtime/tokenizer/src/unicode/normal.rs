@@ -1,6 +1,6 @@
 //! The four Unicode normalization forms, with the offsets of every character in the input.
 
-use super::super::room;
+use super::super::fallible_alloc;
 use super::{combining_class, composition, decomposition};
 use siskin_format::Result;
 
@@ -55,7 +55,7 @@ pub(in super::super) fn normalize(
     spare.clear();
     let compatible = matches!(form, NormalizationForm::Nfkc | NormalizationForm::Nfkd);
     for placed in characters.iter() {
-        room::reserve(spare, MAX_DECOMPOSITION)?;
+        fallible_alloc::reserve(spare, MAX_DECOMPOSITION)?;
         decompose(*placed, compatible, spare);
     }
     order(spare)?;
@@ -108,7 +108,7 @@ fn order(characters: &mut [SourceChar]) -> Result<()> {
 /// Sorts by combining class with a stable counting sort.
 fn sort_long(run: &mut [SourceChar]) -> Result<()> {
     let mut sorted = Vec::new();
-    room::reserve(&mut sorted, run.len())?;
+    fallible_alloc::reserve(&mut sorted, run.len())?;
     sorted.extend_from_slice(run);
     let mut places = [0usize; 257];
     for placed in &sorted {

@@ -1,6 +1,6 @@
 //! Tests the service under systemd: boots a fresh system in a container.
 
-use super::asking::ask;
+use super::socket_client::ask;
 use super::packages::{DebPackage, said};
 use super::roots::Root;
 use crate::shell::{Result, program, run, succeeds};

@@ -1,6 +1,6 @@
 //! Tests the service units: systemd's analysis of them, and an answer over a socket.
 
-use super::asking::ask;
+use super::socket_client::ask;
 use super::machine::DebArchitecture;
 use super::packages::{install, said, tree};
 use crate::shell::{Result, output, program, run};

@@ -3,7 +3,7 @@
 
 use siskin::{CpuFeatures, DeviceKind, ErrorKind, Model, Session, SessionOptions, StreamingWindow};
 use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
-use siskin_tests::kinds::{FIRST, PREFIX, RECENT, masked};
+use siskin_tests::attention_masks::{FIRST, PREFIX, RECENT, masked};
 
 fn options(window: Option<StreamingWindow>, batch: usize) -> SessionOptions {
     SessionOptions { window, batch, ..SessionOptions::default() }
