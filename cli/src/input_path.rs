@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) fn check_model(path: &Path) -> Result<()> {
     match path.exists() || built_in_model::is_meant(path) {
         true => Ok(()),
-        false => Err(missing(path, "no such file or folder", true)),
+        false => Err(missing(path, "no such file or directory", true)),
     }
 }
 
@@ -39,6 +39,14 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
         let message = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
         Error::argument(path.display().to_string(), message)
     })
+}
+
+/// Fails if there is neither a file nor a folder at the path of an adapter.
+pub(crate) fn check_adapter(path: &Path) -> Result<()> {
+    match path.exists() {
+        true => Ok(()),
+        false => Err(missing(path, "no such file or directory", false)),
+    }
 }
 
 fn missing(path: &Path, what: &str, is_model: bool) -> Error {
@@ -74,7 +82,7 @@ mod tests {
         std::fs::write(folder.join("smollm2-q4.gguf"), b"").unwrap();
         let message = |path: &Path| check_model(path).unwrap_err().message().to_owned();
         assert!(message(&folder.join("smollm-q4.gguf")).contains("smollm2-q4.gguf`?"));
-        assert_eq!(message(&folder.join("other.gguf")), "no such file or folder");
+        assert_eq!(message(&folder.join("other.gguf")), "no such file or directory");
         assert!(message(Path::new("shakespear")).contains("`shakespeare`"));
         assert!(check_model(Path::new("shakespeare")).is_ok() && check_model(&folder).is_ok());
         let message = |path: &Path| check_file(path).unwrap_err().message().to_owned();

@@ -19,12 +19,12 @@ use std::time::Duration;
 /// Options for opening models.
 #[derive(clap::Args)]
 pub(crate) struct OpenArgs {
-    /// Folder for packed models, or `beside` to keep them next to the source; default ~/.cache/siskin
+    /// Directory for packed models, or `source` to keep each next to its source file; default ~/.cache/siskin
     #[arg(
         long,
         global = true,
         help_heading = "Global options",
-        value_name = "DIR|beside",
+        value_name = "DIR|source",
         conflicts_with = "no_cache"
     )]
     cache: Option<PathBuf>,
@@ -66,7 +66,7 @@ impl OpenArgs {
 
     fn open<T>(&self, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
         let cache = match (&self.cache, self.no_cache) {
-            (Some(place), _) if place.as_os_str() == "beside" => PackedCache::Beside,
+            (Some(place), _) if place.as_os_str() == "source" => PackedCache::NextToSource,
             (Some(folder), _) => PackedCache::Folder(folder.clone()),
             (None, true) => PackedCache::Off,
             (None, false) => PackedCache::User,
@@ -79,6 +79,7 @@ impl OpenArgs {
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
         input_path::check_model(path)?;
+        args.adapter().map_or(Ok(()), input_path::check_adapter)?;
         let model = if built_in_model::is_meant(path) {
             Self::built_in(args, &model_options)?
         } else {
@@ -270,10 +271,10 @@ pub(crate) struct SamplerArgs {
     #[arg(long, value_name = "N")]
     repeat_last_n: Option<usize>,
     /// Frequency penalty: subtracted from a token's logit for each occurrence; 0 disables it [default: 0]
-    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "VALUE")]
     frequency_penalty: Option<f32>,
     /// Presence penalty: subtracted once from the logit of a token that occurred; 0 disables it [default: 0]
-    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "VALUE")]
     presence_penalty: Option<f32>,
     /// DRY penalty for continuing a repetition: multiplier; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
@@ -308,7 +309,7 @@ pub(crate) struct SamplerArgs {
 /// Parses a logit bias, `ID=VALUE`.
 pub(crate) fn parse_bias(text: &str) -> std::result::Result<(u32, f32), String> {
     let parsed = text.split_once('=').and_then(|(id, value)| Some((id.parse().ok()?, value.parse().ok()?)));
-    parsed.ok_or_else(|| "give ID=VALUE, such as 42=-1.5".to_owned())
+    parsed.ok_or_else(|| "expected ID=VALUE, such as 42=-1.5".to_owned())
 }
 
 impl SamplerArgs {

@@ -31,9 +31,10 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
         // Another kind of file.
         ErrorKind::Corrupt if error.place().ends_with("magic") => return None,
         ErrorKind::Corrupt => "the file may be incomplete: check its size, or download it again",
-        ErrorKind::Integrity => "the file is corrupt: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
-        ErrorKind::TooLong if error.place() == "context" => "give a smaller --context",
+        // Of `bench`, whose text is made up.
+        ErrorKind::TooLong if has("depth") => "reduce --prompt, --depth or --generate",
+        ErrorKind::TooLong if error.place() == "context" && has("context") => "reduce --context",
         ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
         ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
         ErrorKind::TooLong => "shorten the text",
@@ -43,15 +44,21 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
         ErrorKind::Memory if has("batch-size") => {
             "reduce --batch-size, or quantize the model to fewer bits (`siskin convert --quant`)"
         }
-        ErrorKind::Memory => "convert the model with a smaller --quant",
+        ErrorKind::Memory => "quantize the model to fewer bits (`siskin convert --quant`)",
         ErrorKind::Template => "try `siskin run --raw`, which uses no chat template",
         _ => return None,
     })
 }
 
+/// Options whose fields in the library have the names of Transformers.
+const OPTION_OF_FIELD: &[(&str, &str)] =
+    &[("num_beam_groups", "beam-groups"), ("num_return_sequences", "n-best"), ("min_new_tokens", "min-tokens")];
+
 /// Returns the option of the command that an error is about: the library names fields such as `top_p`.
 fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
-    let option = error.place().replace('_', "-");
+    let field = error.place();
+    let renamed = OPTION_OF_FIELD.iter().find(|(name, _)| *name == field);
+    let option = renamed.map_or_else(|| field.replace('_', "-"), |(_, option)| (*option).to_owned());
     let about_value = matches!(error.kind(), ErrorKind::Argument | ErrorKind::TooLong);
     (about_value && has(&option)).then_some(option)
 }

@@ -13,7 +13,7 @@ const PIECE: usize = 64;
 
 /// Measure the perplexity of a model on a text
 ///
-/// The text is split into chunks of --ctx tokens; the second half of each chunk is scored, with the first half as
+/// The text is split into chunks of --context tokens; the second half of each chunk is scored, with the first half as
 /// context. --against reports the KL divergence from another model on the same tokens.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -22,8 +22,8 @@ pub(crate) struct Args {
     /// The text file
     file: PathBuf,
     /// Chunk size in tokens
-    #[arg(long, default_value_t = 512, value_name = "N")]
-    ctx: usize,
+    #[arg(short, long, alias = "ctx", default_value_t = 512, value_name = "N")]
+    context: usize,
     /// Maximum number of chunks; default: the whole text
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
@@ -103,8 +103,8 @@ struct Scores {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    if args.ctx < 4 {
-        return Err(Error::argument("--ctx", "is too small; give at least 4"));
+    if args.context < 4 {
+        return Err(Error::argument("context", format!("expected at least 4, got {}", args.context)));
     }
     let place = args.file.display().to_string();
     let text = input_path::read(&args.file)?;
@@ -112,19 +112,19 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let tokenizer = model.tokenizer()?;
     let options = EncodeOptions { add_special: true, parse_special: false };
     let tokens = tokenizer.encode_bytes(&text, options).map_err(|error| error.within(&place))?;
-    let chunks = (tokens.len() / args.ctx).min(args.chunks.unwrap_or(usize::MAX));
+    let chunks = (tokens.len() / args.context).min(args.chunks.unwrap_or(usize::MAX));
     if chunks == 0 {
         let message = format!(
             "{} tokens are too few for {} chunks of {}; use a longer text, a smaller --context or fewer --chunks",
             tokens.len(),
             chunks,
-            args.ctx
+            args.context
         );
         return Err(Error::new(ErrorKind::Argument, place, message));
     }
     let start = if tokenizer.add_bos() { tokenizer.bos() } else { None };
     let options =
-        || SessionOptions { context: args.ctx, cache: args.model_args.kv, ..SessionOptions::default() };
+        || SessionOptions { context: args.context, cache: args.model_args.kv, ..SessionOptions::default() };
     let other = match &args.against {
         Some(path) => Some(same_tokens(open.model(path, &args.model_args.alone())?, &model, path)?),
         None => None,
@@ -136,7 +136,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         agreement: Agreement::default(),
         kept: Vec::new(),
     };
-    for (index, chunk) in tokens.chunks_exact(args.ctx).take(chunks).enumerate() {
+    for (index, chunk) in tokens.chunks_exact(args.context).take(chunks).enumerate() {
         let mut chunk = chunk.to_vec();
         if let Some(start) = start {
             chunk[0] = start;
@@ -171,7 +171,7 @@ fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
             "standard_error": deviation,
             "tokens": sum.tokens,
             "chunks": chunks,
-            "ctx": args.ctx,
+            "ctx": args.context,
         });
         if args.against.is_some() {
             values["top1_agreement"] = json!(agreement.agreement());

@@ -75,7 +75,7 @@ pub(crate) struct Args {
 /// Parses a cosine similarity.
 fn similarity(text: &str) -> std::result::Result<f32, String> {
     let value = text.parse::<f32>().ok().filter(|value| (0.0..=1.0).contains(value));
-    value.ok_or_else(|| "give a number from 0 to 1, such as 0.95".to_owned())
+    value.ok_or_else(|| "expected a number from 0 to 1, such as 0.95".to_owned())
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {

@@ -92,7 +92,7 @@ fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
             },
         };
         match parsed {
-            Ok(ParsedLine::Stop(id)) => queue.stop(&id),
+            Ok(ParsedLine::Cancel(id)) => queue.cancel(&id),
             Ok(ParsedLine::Request(request)) => queue.put(Ok(*request), lines.length()),
             Err(rejection) => queue.put(Err(rejection), lines.length()),
         }

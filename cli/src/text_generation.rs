@@ -55,7 +55,7 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "VALUE", conflicts_with_all = ["sample", "greedy"])]
     diversity_penalty: Option<f32>,
     /// Length penalty: a score is divided by the length to this power; higher values prefer longer texts
-    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "VALUE")]
     length_penalty: Option<f32>,
     /// When to end a beam search that has as many finished candidates as beams
     #[arg(long, value_enum, value_name = "WHEN", conflicts_with_all = ["sample", "greedy"])]
@@ -213,8 +213,8 @@ impl SearchArgs {
         let fits = search.beams.is_multiple_of(search.num_beam_groups);
         search.num_beam_groups =
             self.beam_groups.unwrap_or(if fits { search.num_beam_groups } else { usual.num_beam_groups });
-        let own = if search.num_beam_groups == 1 { usual.diversity } else { search.diversity };
-        search.diversity = self.diversity_penalty.unwrap_or(own);
+        let own = if search.num_beam_groups == 1 { usual.diversity_penalty } else { search.diversity_penalty };
+        search.diversity_penalty = self.diversity_penalty.unwrap_or(own);
         search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
         search.max_tokens = self.max_tokens.unwrap_or(search.max_tokens);
         search.early_stopping = match self.early_stopping {

@@ -5,6 +5,7 @@ mod terminal;
 
 use crate::options::{OpenArgs, files_of};
 use crate::output;
+use crate::table::{self, ReportField};
 use crate::{input_path, interrupt};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -159,13 +160,12 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let limit = run.memory_limit.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
         let place = run.config.display().to_string();
         let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&place))?;
-        return output::report(
-            vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())],
-            run.json,
-        );
+        let fields = [("max_tokens", "max_tokens", "tokens"), ("bytes", "memory", "bytes")];
+        let entries = vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())];
+        return table::print(entries, &fields, run.json);
     }
     if run.memory {
-        return output::report(memory(&trained)?, run.json);
+        return print_memory(&trained, run.json);
     }
     if run.check {
         return checks::full(&mut trained, run.json);
@@ -410,8 +410,16 @@ fn new_tokenizer(config: &RunConfig, folder: &Path, resumes: bool) -> Result<Vec
     }
 }
 
-fn memory(run: &Run) -> Result<Vec<(&'static str, Value)>> {
+/// Prints the memory of a run by part: in MiB, or in bytes as JSON.
+fn print_memory(run: &Run, as_json: bool) -> Result<()> {
     let parts = run.memory()?;
-    let entries = parts.list().map(|(name, bytes)| (name, bytes.into()));
-    Ok(entries.into_iter().chain([("total", parts.total().into())]).collect())
+    let entries = parts.list().into_iter().chain([("total", parts.total())]);
+    if as_json {
+        let fields: serde_json::Map<_, _> =
+            entries.map(|(name, bytes)| (format!("{name}_bytes"), bytes.into())).collect();
+        return output::json(&Value::Object(fields));
+    }
+    let mib = |bytes: usize| json!((bytes as f64 / f64::from(1 << 20) * 10.0).round() / 10.0);
+    let names: Vec<ReportField> = parts.list().map(|(name, _)| (name, name, "MiB")).into_iter().chain([("total", "total", "MiB")]).collect();
+    table::print(entries.map(|(name, bytes)| (name, mib(bytes))).collect(), &names, false)
 }

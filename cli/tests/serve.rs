@@ -203,7 +203,7 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
         (b"{\"id\": 10, \"embed\": [\"w5\"]}", 102, "model"),
         (b"{\"id\": 11, \"transcribe\": \"AA=A\"}", 200, "transcribe"),
         (b"\xff\xfe", 200, "line 12"),
-        (b"{\"id\": 13, \"stop\": 1}", 200, "id"),
+        (b"{\"id\": 13, \"cancel\": 1}", 200, "id"),
         (b"{\"id\": 14, \"chat\": [{\"role\": \"user\"}]}", 200, "chat"),
         (b"{\"id\": 15, \"chat\": [], \"max_tokens\": 3}", 200, "chat"),
     ];
@@ -289,7 +289,7 @@ impl Running {
 }
 
 #[test]
-fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
+fn a_request_is_canceled_while_it_runs_and_while_it_waits() {
     // Throttled so that no answer ends within a minute by itself.
     let mut running = Running::start(&model("golden/llama"), &["--throttle", "0.5/s"]);
     let begun = std::time::Instant::now();
@@ -297,16 +297,16 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
         running.say(&json!({"id": id, "prompt": "w5 w6", "temperature": 0, "max_tokens": 50}));
     }
     assert_eq!(running.hear()["id"], "first");
-    running.say(&json!({"stop": "no such request"}));
-    running.say(&json!({"stop": "second"}));
-    running.say(&json!({"stop": "first"}));
+    running.say(&json!({"cancel": "no such request"}));
+    running.say(&json!({"cancel": "second"}));
+    running.say(&json!({"cancel": "first"}));
     let end = running.end();
     assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("first"), &json!("canceled")));
     assert!(end["done"]["tokens"].as_u64().unwrap() < 50);
     let end = running.end();
     assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("second"), &json!("canceled")));
-    assert_eq!(running.hear()["id"], "third", "a stop is for one request");
-    running.say(&json!({"stop": "third"}));
+    assert_eq!(running.hear()["id"], "third", "only one request is canceled");
+    running.say(&json!({"cancel": "third"}));
     assert_eq!(running.end()["id"], "third");
     assert!(begun.elapsed().as_secs() < 50);
     running.say(&json!({"id": 4, "stats": true}));
@@ -316,7 +316,7 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
 }
 
 #[test]
-fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
+fn a_canceled_request_gives_what_might_have_begun_a_stop_text() {
     let llama = model("golden/llama");
     let request =
         |max_tokens: u64| json!({"id": 1, "prompt": "w5 w6", "greedy": true, "max_tokens": max_tokens});
@@ -329,7 +329,7 @@ fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
     let (text, tokens) = loop {
         running.say(&held);
         std::thread::sleep(patience);
-        running.say(&json!({"stop": 1}));
+        running.say(&json!({"cancel": 1}));
         let mut answers = vec![running.hear()];
         while answers.last().is_some_and(|answer| answer.get("done").is_none()) {
             answers.push(running.hear());

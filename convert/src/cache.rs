@@ -73,7 +73,7 @@ pub(crate) enum CacheFile {
 
 impl CachePath {
     /// Returns the path next to the source: `model.gguf.siskin` for a file `model.gguf`, `model.siskin` in a folder.
-    pub(crate) fn beside(path: &Path, recipe: Option<Recipe>) -> Self {
+    pub(crate) fn next_to_source(path: &Path, recipe: Option<Recipe>) -> Self {
         let path = match path.is_dir() {
             true => path.join(name("model", recipe)),
             false => path.with_file_name(name(&file_name(path), recipe)),

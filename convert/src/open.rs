@@ -20,7 +20,7 @@ pub enum PackedCache {
     User,
     /// Next to the source: `model.gguf.siskin`, or `model.siskin` in a folder. An existing file is used only if the
     /// user owns it and no other user may write to it.
-    Beside,
+    NextToSource,
     /// In the given folder, which is created if missing.
     Folder(PathBuf),
     /// Nowhere: packed for this process alone, into an unlinked temporary file.
@@ -149,7 +149,7 @@ fn is_packed(path: &Path) -> bool {
 fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<CachePath> {
     let within = |folder: &Path| CachePath::within(folder, path, options.recipe, identity);
     match &options.cache {
-        PackedCache::Beside => Ok(CachePath::beside(path, options.recipe)),
+        PackedCache::NextToSource => Ok(CachePath::next_to_source(path, options.recipe)),
         PackedCache::Folder(folder) => Ok(within(folder)),
         PackedCache::User | PackedCache::Off => env::user_cache()
             .map(|folder| within(&folder))

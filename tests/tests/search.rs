@@ -260,7 +260,7 @@ fn what_cannot_be_searched_is_rejected() {
         SearchOptions { num_beam_groups: 3, ..fine.clone() },
         SearchOptions { num_return_sequences: 3, ..fine.clone() },
         SearchOptions { length_penalty: f32::NAN, ..fine.clone() },
-        SearchOptions { diversity: -1.0, ..fine.clone() },
+        SearchOptions { diversity_penalty: -1.0, ..fine.clone() },
         SearchOptions { max_tokens: 0, ..fine.clone() },
     ] {
         assert_eq!(kind(&mut session, &wrong), ErrorKind::Argument, "{wrong:?}");
@@ -292,8 +292,8 @@ fn what_would_have_no_effect_is_rejected() {
     for (search, want) in [
         (SearchOptions { beams: 0, ..Default::default() }, "beams"),
         (SearchOptions { beams: 1, num_beam_groups: 2, ..Default::default() }, "num_beam_groups"),
-        (SearchOptions { beams: 1, diversity: 0.5, ..Default::default() }, "diversity"),
-        (SearchOptions { beams: 2, diversity: 0.5, ..Default::default() }, "diversity"),
+        (SearchOptions { beams: 1, diversity_penalty: 0.5, ..Default::default() }, "diversity_penalty"),
+        (SearchOptions { beams: 2, diversity_penalty: 0.5, ..Default::default() }, "diversity_penalty"),
         (SearchOptions { beams: 2, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
         (SearchOptions { beams: 1, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
         (

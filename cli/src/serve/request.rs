@@ -76,8 +76,8 @@ impl RejectedRequest {
 /// A parsed line.
 pub(super) enum ParsedLine {
     Request(Box<Request>),
-    /// Stop the requests with this id.
-    Stop(Id),
+    /// Cancel the requests with this id.
+    Cancel(Id),
 }
 
 /// Text generation options.
@@ -140,12 +140,12 @@ impl Request {
     }
 
     fn of(id: &Option<Id>, mut fields: JsonFields<'_>) -> Result<ParsedLine> {
-        if fields.has("stop") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
-            let stop = fields.need("stop")?;
+        if fields.has("cancel") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
+            let canceled = fields.need("cancel")?;
             fields.end()?;
             return match id {
-                None => Ok(ParsedLine::Stop(stop)),
-                Some(_) => Err(Error::argument("id", "`stop` gets no answer; remove `id`")),
+                None => Ok(ParsedLine::Cancel(canceled)),
+                Some(_) => Err(Error::argument("id", "`cancel` gets no answer; remove `id`")),
             };
         }
         let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {

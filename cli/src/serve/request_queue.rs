@@ -99,8 +99,8 @@ impl RequestQueue {
         }
     }
 
-    /// Stops every queued or running request with this id.
-    pub(super) fn stop(&self, id: &Id) {
+    /// Cancels every queued or running request with this id.
+    pub(super) fn cancel(&self, id: &Id) {
         let mut state = self.state();
         for waiting in &mut state.waiting {
             let named = waiting.job.as_ref().is_ok_and(|request| request.id.as_ref() == Some(id));

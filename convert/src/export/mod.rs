@@ -130,7 +130,7 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static ExportFormat
             Error::argument("format", format!("unknown format '{name}'; expected one of {}", names.join(", ")))
         }),
         None if has_ending("safetensors") => {
-            Err(Error::argument(to.display().to_string(), "safetensors exports are folders; give a folder"))
+            Err(Error::argument(to.display().to_string(), "safetensors exports are directories; pass a directory"))
         }
         None if has_ending("siskin") => Err(Error::argument(
             to.display().to_string(),

@@ -118,8 +118,10 @@ fn target(text: &str) -> Result<WeightTarget> {
     WeightTarget::from_name(text.trim()).ok_or_else(|| {
         let types = WeightTarget::all().map(|target| target.to_string());
         let known: Vec<_> = types.chain(QuantMix::names().map(str::to_owned)).collect();
-        let message = format!("cannot quantize to `{}`; expected one of {}", text.trim(), known.join(", "));
-        Error::argument("quant", message)
+        let name = text.trim();
+        let readable = BlockType::ALL.iter().any(|ty| ty.name().eq_ignore_ascii_case(name));
+        let what = if readable { "cannot quantize to" } else { "unknown weight type" };
+        Error::argument("quant", format!("{what} `{name}`; expected one of {}", known.join(", ")))
     })
 }
 

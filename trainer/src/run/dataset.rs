@@ -120,7 +120,7 @@ fn fields(config: &RunConfig, reading: &mut ReadOptions) -> Result<()> {
         if !(least..=task.fields.len()).contains(&data.text_fields.len()) {
             let own: Vec<&str> = task.fields.iter().map(|(name, _)| *name).collect();
             let message = format!(
-                "has {} names, but {} has the fields {}; give one name for each",
+                "has {} names, but {} has the fields {}; set one name for each",
                 data.text_fields.len(),
                 task.name,
                 own.join(", ")

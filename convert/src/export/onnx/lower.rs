@@ -3,7 +3,7 @@
 use super::nodes::Nodes;
 use super::weights::Initializers;
 use siskin_format::{Error, Result};
-use siskin_graph::{AttentionMask, Graph, Node, RopeScaling, RopeScalingMethod, ValueId, WeightId};
+use siskin_graph::{Graph, Node, RopeScaling, RopeScalingMethod, ValueId, WeightId};
 use std::collections::HashMap;
 
 /// The ONNX form of a value of the graph.
@@ -163,7 +163,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
         let what = || {
             Error::unsupported(
                 "graph",
-                format!("{:?} without marked tokens", AttentionMask::LongformerGlobal),
+                "global attention of Longformer without marked tokens",
             )
         };
         self.inputs.marks.clone().ok_or_else(what)

@@ -68,11 +68,12 @@ fn number(part: &GgufPart, key: &str) -> Result<Option<u64>> {
 }
 
 fn check(part: GgufPart, index: u64, count: u64) -> Result<GgufPart> {
+    let known = |number: Option<u64>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
     match (number(&part, "split.no")?, number(&part, "split.count")?) {
         (Some(no), Some(of)) if no == index && of == count => Ok(part),
         (no, of) => Err(Error::corrupt(
             "split.no",
-            format!("is part {no:?} of {of:?} by its metadata, but part {index} of {count} by its file name"),
+            format!("the metadata says part {} of {}, but the file name part {index} of {count}", known(no), known(of)),
         )),
     }
 }

@@ -96,7 +96,7 @@ impl BlockTable {
         let context = self.layout.options.context_length;
         if saved.length > context {
             let message = format!(
-                "{} tokens do not fit into the context of {context}; open a larger one",
+                "{} tokens exceed the context length of {context}; use a larger context",
                 saved.length
             );
             return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));

@@ -1,7 +1,7 @@
 //! Atomic file writes: a temporary file is flushed to disk and renamed to the target.
 
 use super::no_follow;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -97,7 +97,7 @@ impl AtomicFile {
                 Ok(_) => return Err(Error::io(place, &io::ErrorKind::ResourceBusy.into())),
                 // Left behind by an earlier process with the same id.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_ATTEMPTS => {}
-                Err(error) => return Err(Error::io(temporary.display().to_string(), &error)),
+                Err(error) => return Err(cannot_create(&target, &error)),
             }
         };
         Ok(Self { file, temporary, target, committed: false })
@@ -140,6 +140,17 @@ impl AtomicFile {
         self.committed = true;
         sync_folder(&self.target);
         Ok(())
+    }
+}
+
+/// Returns the error for a temporary file that cannot be created next to `target`.
+fn cannot_create(target: &Path, error: &io::Error) -> Error {
+    let place = target.display().to_string();
+    match target.parent() {
+        Some(folder) if error.kind() == io::ErrorKind::NotFound => {
+            Error::new(ErrorKind::Io, place, format!("the directory `{}` does not exist", folder.display()))
+        }
+        _ => Error::io(place, error),
     }
 }
 

@@ -185,7 +185,7 @@ impl Graphs {
         }
         if self.encoder.is_some() && self.decoder.is_some() {
             let message = "layers of encoder–decoder models cannot be skipped";
-            return Err(Error::unsupported("skip", message));
+            return Err(Error::unsupported("skip_layers", message));
         }
         let without = |graph: Option<Graph>| graph.map(|graph| layers::without(&graph, skipped)).transpose();
         Ok(Self { encoder: without(self.encoder)?, decoder: without(self.decoder)? })

@@ -29,12 +29,12 @@ impl ExitCriterion {
     pub(super) fn check(self) -> Result<()> {
         let message = match self {
             Self::Confidence(least) if !(0.0..=1.0).contains(&least) => {
-                format!("the confidence {least} is out of range; give a probability from 0 to 1")
+                format!("the confidence {least} is out of range; expected a probability from 0 to 1")
             }
             Self::Entropy(max_entropy) if max_entropy.is_nan() || max_entropy < 0.0 => {
-                format!("the entropy {max_entropy} is out of range; give at least 0")
+                format!("the entropy {max_entropy} is out of range; expected at least 0")
             }
-            Self::Patience(0) => "the patience 0 is out of range; give at least 1".to_owned(),
+            Self::Patience(0) => "the patience 0 is out of range; expected at least 1".to_owned(),
             _ => return Ok(()),
         };
         Err(Error::argument("early", message))

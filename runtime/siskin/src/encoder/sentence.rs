@@ -149,7 +149,8 @@ impl Dense {
 fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec<f32>>> {
     let Some(tensor) = model.file().tensor(name) else { return Ok(None) };
     if tensor.role != StorageRole::Vector || Some(tensor.columns) != count {
-        let message = format!("has {} values, expected {count:?}", tensor.columns);
+        let expected = count.map_or_else(|| "another number".to_owned(), |count| count.to_string());
+        let message = format!("has {} values, expected {expected}", tensor.columns);
         return Err(Error::new(ErrorKind::Shape, name, message));
     }
     Ok(Some(tensor.floats()))

@@ -17,7 +17,7 @@ impl Session {
         let (end, context_length) = (before.saturating_add(count), context.context_length());
         if end > context_length {
             let message = format!(
-                "{end} tokens do not fit in the context of {context_length}; open a larger one or truncate"
+                "{end} tokens exceed the context length of {context_length}; use a larger context or truncate the input"
             );
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
         }

@@ -240,7 +240,7 @@ impl Transcriber {
     /// Reopens the session if it does not have enough room for the beams.
     fn make_room(&mut self, beams: usize) -> Result<()> {
         if !(1..=MAX_BEAMS).contains(&beams) {
-            return Err(Error::argument("beams", format!("{beams}; give 1 to {MAX_BEAMS}")));
+            return Err(Error::argument("beams", format!("expected 1 to {MAX_BEAMS}, got {beams}")));
         }
         let options = self.session.options();
         if beams > 1 && options.forks < beams {

@@ -57,7 +57,7 @@ impl StopStrings {
                 return Err(Error::argument(format!("stop[{index}]"), "empty; leave it out"));
             }
             room = room.checked_sub(stop.len()).ok_or_else(|| {
-                let message = format!("too long; give at most {MAX_STOP_BYTES} bytes in all");
+                let message = format!("too long; at most {MAX_STOP_BYTES} bytes in total are supported");
                 Error::argument(format!("stop[{index}]"), message)
             })?;
             insert(&mut nodes, stop, index);

@@ -136,7 +136,7 @@ fn check_sizes(model: &TypedModel) -> Result<()> {
             let size = outlet.fact.datum_type.size_of() as u64;
             let bytes = shape.iter().try_fold(size, |product, &size| product.checked_mul(size as u64));
             if bytes.is_none_or(|bytes| bytes > MAX_BYTES) {
-                let message = format!("a tensor of shape {shape:?} is too large; give smaller inputs");
+                let message = format!("a tensor of shape {shape:?} is too large; use smaller inputs");
                 return Err(Error::new(ErrorKind::Memory, short(&node.name), message));
             }
         }
