@@ -265,7 +265,7 @@ impl Chat<'_> {
                 Err(match error.kind() {
                     ErrorKind::TooLong => Error::new(
                         error.kind(),
-                        error.place(),
+                        error.location(),
                         format!("{}; /undo or /clear makes room", error.message()),
                     ),
                     ErrorKind::Canceled => Error::new(error.kind(), "chat", "stopped before the answer"),

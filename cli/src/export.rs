@@ -55,6 +55,6 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     for note in &report.notes {
         output::note(open.quiet, format!("note: {note}"));
     }
-    let (place, size) = (args.output.display(), output::bytes(report.bytes));
-    output::line(format!("{place}: {size} in {seconds:.1} s"))
+    let (location, size) = (args.output.display(), output::bytes(report.bytes));
+    output::line(format!("{location}: {size} in {seconds:.1} s"))
 }

@@ -66,7 +66,7 @@ impl OpenArgs {
 
     fn open<T>(&self, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
         let cache = match (&self.cache, self.no_cache) {
-            (Some(place), _) if place.as_os_str() == "source" => PackedCache::NextToSource,
+            (Some(location), _) if location.as_os_str() == "source" => PackedCache::NextToSource,
             (Some(folder), _) => PackedCache::Folder(folder.clone()),
             (None, true) => PackedCache::Off,
             (None, false) => PackedCache::User,

@@ -29,12 +29,12 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::Io => "check that the path exists and that you have permission to access it",
         // Another kind of file.
-        ErrorKind::Corrupt if error.place().ends_with("magic") => return None,
+        ErrorKind::Corrupt if error.location().ends_with("magic") => return None,
         ErrorKind::Corrupt => "the file may be incomplete: check its size, or download it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
         // Of `bench`, whose text is made up.
         ErrorKind::TooLong if has("depth") => "reduce --prompt, --depth or --generate",
-        ErrorKind::TooLong if error.place() == "context" && has("context") => "reduce --context",
+        ErrorKind::TooLong if error.location() == "context" && has("context") => "reduce --context",
         ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
         ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
         ErrorKind::TooLong => "shorten the text",
@@ -56,7 +56,7 @@ const OPTION_OF_FIELD: &[(&str, &str)] =
 
 /// Returns the option of the command that an error is about: the library names fields such as `top_p`.
 fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
-    let field = error.place();
+    let field = error.location();
     let renamed = OPTION_OF_FIELD.iter().find(|(name, _)| *name == field);
     let option = renamed.map_or_else(|| field.replace('_', "-"), |(_, option)| (*option).to_owned());
     let about_value = matches!(error.kind(), ErrorKind::Argument | ErrorKind::TooLong);
@@ -66,7 +66,7 @@ fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
 /// Prints the error and returns its exit code. `has` returns true if the command has an option; hints only name such
 /// options.
 pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
-    if error.place() == CLOSED_PIPE {
+    if error.location() == CLOSED_PIPE {
         return ExitCode::SUCCESS;
     }
     // A closed standard error cannot be reported.
@@ -80,14 +80,14 @@ pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
     ExitCode::from(exit_code(error.kind()))
 }
 
-/// The place of an error for a closed pipe, such as one to `head`, which is not a failure.
+/// The location of an error for a closed pipe, such as one to `head`, which is not a failure.
 const CLOSED_PIPE: &str = "stdout (closed by its reader)";
-/// The place of other errors of standard output.
+/// The location of other errors of standard output.
 const STDOUT: &str = "stdout";
 
 /// Returns true for an error of standard output: nothing more can be printed.
 pub(crate) fn is_of_stdout(error: &Error) -> bool {
-    error.place() == CLOSED_PIPE || error.place() == STDOUT
+    error.location() == CLOSED_PIPE || error.location() == STDOUT
 }
 
 /// Returns the name that is most similar to `text`, if one is similar enough to be meant.
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn errors_name_options_that_the_command_has() {
-        let option = |kind, place| option(&Error::new(kind, place, ""), &|option| option == "top-p");
+        let option = |kind, location| option(&Error::new(kind, location, ""), &|option| option == "top-p");
         assert_eq!(option(ErrorKind::Argument, "top_p").as_deref(), Some("top-p"));
         assert_eq!(option(ErrorKind::Argument, "top_k"), None);
         assert_eq!(option(ErrorKind::Corrupt, "top_p"), None);

@@ -106,12 +106,12 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.context < 4 {
         return Err(Error::argument("context", format!("expected at least 4, got {}", args.context)));
     }
-    let place = args.file.display().to_string();
+    let location = args.file.display().to_string();
     let text = input_path::read(&args.file)?;
     let model = open.model(&args.model, &args.model_args)?;
     let tokenizer = model.tokenizer()?;
     let options = EncodeOptions { add_special: true, parse_special: false };
-    let tokens = tokenizer.encode_bytes(&text, options).map_err(|error| error.within(&place))?;
+    let tokens = tokenizer.encode_bytes(&text, options).map_err(|error| error.within(&location))?;
     let chunks = (tokens.len() / args.context).min(args.chunks.unwrap_or(usize::MAX));
     if chunks == 0 {
         let message = format!(
@@ -120,7 +120,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             chunks,
             args.context
         );
-        return Err(Error::new(ErrorKind::Argument, place, message));
+        return Err(Error::new(ErrorKind::Argument, location, message));
     }
     let start = if tokenizer.add_bos() { tokenizer.bos() } else { None };
     let options =

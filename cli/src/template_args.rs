@@ -69,12 +69,12 @@ fn data(text: &str) -> TemplateData {
 
 /// Reads a file with a JSON list.
 fn list(path: &Path) -> Result<TemplateData> {
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     let text = input_path::read_text(path)?;
     if !text.trim_start().starts_with('[') {
-        return Err(Error::argument(place, "not a JSON list"));
+        return Err(Error::argument(location, "not a JSON list"));
     }
-    TemplateData::from_json(&text).map_err(|error| error.within(&place))
+    TemplateData::from_json(&text).map_err(|error| error.within(&location))
 }
 
 #[cfg(test)]

@@ -158,8 +158,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut trained = Run::new(config, setup, trains.then_some(folder.as_path()))?;
     if run.find_batch_size {
         let limit = run.memory_limit.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
-        let place = run.config.display().to_string();
-        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&place))?;
+        let location = run.config.display().to_string();
+        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&location))?;
         let fields = [("max_tokens", "max_tokens", "tokens"), ("bytes", "memory", "bytes")];
         let entries = vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())];
         return table::print(entries, &fields, run.json);
@@ -289,7 +289,7 @@ impl Output {
         }
         let another = |error: Error| {
             let message = format!("{}; name another file with -o", error.message());
-            Error::new(error.kind(), error.place(), message)
+            Error::new(error.kind(), error.location(), message)
         };
         AtomicFile::check(&self.path, &self.inputs).map_err(another)?;
         AtomicFile::create_own(&self.path, is_trainer_output).map_err(another)
@@ -368,9 +368,9 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
 
 /// Reads a config, with paths relative to the working directory, and its text.
 fn read(path: &Path) -> Result<(RunConfig, String)> {
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     let text = input_path::read_text(path)?;
-    let mut config = RunConfig::parse(&text).map_err(|error| error.within(&place))?;
+    let mut config = RunConfig::parse(&text).map_err(|error| error.within(&location))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let resolve = |name: &mut String| *name = folder.join(&*name).display().to_string();
     config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(resolve);

@@ -183,7 +183,7 @@ fn who_asks_for_more_than_there_is_room_for_gets_what_there_is() {
 
 /// The code and place of the error in a reply.
 fn error(answer: &Value) -> (u64, &str) {
-    (answer["error"]["code"].as_u64().unwrap(), answer["error"]["place"].as_str().unwrap())
+    (answer["error"]["code"].as_u64().unwrap(), answer["error"]["location"].as_str().unwrap())
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn template_variables_come_with_the_request() {
     );
     let tokens: Vec<_> = answers.iter().map(|answer| answer["done"]["context_tokens"].as_u64()).collect();
     assert_eq!(tokens, [Some(1), Some(3), Some(3), Some(1), None, None]);
-    assert!(answers[4]["error"]["place"].as_str().unwrap().ends_with("chat_template_kwargs"), "{answers:?}");
+    assert!(answers[4]["error"]["location"].as_str().unwrap().ends_with("chat_template_kwargs"), "{answers:?}");
 }
 
 /// The chat model downloaded by `cargo xtask model smollm2`.

@@ -25,8 +25,8 @@ const MAX_STEM_BYTES: usize = 128;
 pub(crate) fn identity(path: &Path, format: &SourceFormat, recipe: Option<Recipe>) -> Result<Value> {
     let mut files = Vec::new();
     for file in (format.files)(path)? {
-        let place = file.display().to_string();
-        let metadata = std::fs::metadata(&file).map_err(|error| Error::io(place, &error))?;
+        let location = file.display().to_string();
+        let metadata = std::fs::metadata(&file).map_err(|error| Error::io(location, &error))?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map(|time| format!("{}.{:09}", time.as_secs(), time.subsec_nanos()));
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -99,15 +99,15 @@ fn open_with(
         return unnamed(path, format, open(format)?.as_ref(), options);
     }
     let identity = cache::identity(path, format, options.recipe)?;
-    let place = place(path, options, &identity);
-    if let Ok(place) = &place
-        && let CacheFile::Fresh(file) = place.look(&identity)
+    let location = location(path, options, &identity);
+    if let Ok(location) = &location
+        && let CacheFile::Fresh(file) = location.look(&identity)
     {
         return Ok(*file);
     }
     let source = open(format)?;
-    let begun = place.and_then(|place| match place.create(&identity) {
-        Ok(out) => Ok((place, out)),
+    let begun = location.and_then(|location| match location.create(&identity) {
+        Ok(out) => Ok((location, out)),
         Err(error) => {
             let message = format!(
                 "cannot write the packed model: {error}; choose another cache folder or open without a cache"
@@ -115,7 +115,7 @@ fn open_with(
             Err(Error::new(ErrorKind::Io, path.display().to_string(), message))
         }
     });
-    let (place, out) = match begun {
+    let (location, out) = match begun {
         Ok(begun) => begun,
         Err(error) if options.cache == PackedCache::User => {
             options.progress.note(&format!("packed for this process only: {error}"));
@@ -136,8 +136,8 @@ fn open_with(
         return Err(Error::new(ErrorKind::State, path.display().to_string(), message));
     }
     let file = out.commit_and_keep()?;
-    place.sweep(&identity);
-    File::open_descriptor(file, 0, None).map_err(|error| error.within(&place.path.display().to_string()))
+    location.sweep(&identity);
+    File::open_descriptor(file, 0, None).map_err(|error| error.within(&location.path.display().to_string()))
 }
 
 fn is_packed(path: &Path) -> bool {
@@ -146,7 +146,7 @@ fn is_packed(path: &Path) -> bool {
     named || import::is_packed(path)
 }
 
-fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<CachePath> {
+fn location(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<CachePath> {
     let within = |folder: &Path| CachePath::within(folder, path, options.recipe, identity);
     match &options.cache {
         PackedCache::NextToSource => Ok(CachePath::next_to_source(path, options.recipe)),

@@ -287,7 +287,7 @@ fn the_tokenizer_comes_along() {
     }
     std::fs::write(path.join("tokenizer.json"), "{}").unwrap();
     let error = pack_file(&path, &folder.join("no.siskin"), &PackOptions::default()).unwrap_err();
-    assert!(error.place().contains("tokenizer.json"), "{error:?}");
+    assert!(error.location().contains("tokenizer.json"), "{error:?}");
     assert!(!folder.join("no.siskin").exists());
 }
 
@@ -314,7 +314,7 @@ fn json_of_too_many_values_is_rejected() {
     for (name, text) in [("config.json", config(1 << 18)), ("tokenizer_config.json", file.clone())] {
         let error = changed(&folder, |source| std::fs::write(source.join(name), &text).unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.place().ends_with(name) && error.message().contains("values"), "{error}");
+        assert!(error.location().ends_with(name) && error.message().contains("values"), "{error}");
     }
     let tokenizer = folder.join("tokenizer.json");
     std::fs::write(&tokenizer, file).unwrap();

@@ -140,7 +140,7 @@ const char *siskin_error_message(const siskin_error *error);
 
 /// Returns where the error occurred, NUL-terminated: a file, section and field, or the name of an argument; may be
 /// empty, and is empty for null. The text is valid until the error is freed.
-const char *siskin_error_place(const siskin_error *error);
+const char *siskin_error_location(const siskin_error *error);
 
 /// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELED`, `SISKIN_ERROR_BUSY` and
 /// `SISKIN_ERROR_OUT_OF_MEMORY` are static.

@@ -4,7 +4,7 @@
 // Prints an error and frees it.
 static int failed(siskin_error *error) {
     if (error == NULL) return 0;
-    fprintf(stderr, "%s: %s\n", siskin_error_place(error), siskin_error_message(error));
+    fprintf(stderr, "%s: %s\n", siskin_error_location(error), siskin_error_message(error));
     siskin_error_free(error);
     return 1;
 }

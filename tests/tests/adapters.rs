@@ -284,10 +284,10 @@ fn adapters_that_fit_no_model_are_rejected() {
     let golden = golden::load("llama");
     let good = in_file(&Adapted::<f32>::new(&golden.file, AdapterKind::Lora, true).apart(&golden.file));
     let other = golden::load("mistral");
-    assert_eq!(good.check_base(&other.file).unwrap_err().place(), "adapter.architecture");
+    assert_eq!(good.check_base(&other.file).unwrap_err().location(), "adapter.architecture");
     let packed = quantized("llama", "q8_0");
     let error = good.check_base(&packed.file).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "adapter.base"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Argument, "adapter.base"));
     let out = good.write(None, Default::default(), std::io::Cursor::new(Vec::new())).unwrap();
     let file = File::from_bytes(out.into_inner()).unwrap();
     let error = Model::from_file(file, &ModelOptions::default()).err().unwrap();
@@ -360,7 +360,7 @@ fn peft_adapters_with_unsupported_settings_are_rejected() {
         let mut config = config.clone();
         config.insert(key.to_owned(), value);
         let error = peft::of(&config, &tensors, &golden.file).unwrap_err();
-        assert!(error.place().contains(key), "{error}");
+        assert!(error.location().contains(key), "{error}");
         error.kind()
     };
     assert_eq!(rejected("peft_type", "IA3".into()), ErrorKind::Unsupported);

@@ -191,7 +191,7 @@ fn what_would_be_computed_otherwise_is_rejected() {
     for (number, (from, config, without, kind, place)) in cases.iter().enumerate() {
         let error = packed(changed(from, &format!("rejected-{number}"), config.clone(), without)).unwrap_err();
         assert_eq!(error.kind(), *kind, "{from}, {config}: {error}");
-        assert!(error.place().ends_with(place), "{from}, {config}: {error}");
+        assert!(error.location().ends_with(place), "{from}, {config}: {error}");
     }
 }
 
@@ -219,7 +219,7 @@ fn keys_that_gguf_lacks_are_rejected() {
     for (number, (from, config, word)) in cases.into_iter().enumerate() {
         let file = packed(changed(from, &format!("keys-{number}"), config.clone(), &[])).unwrap();
         let error: Error = written(&file, "gguf", &format!("keys-{number}.gguf")).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "gguf"), "{from}: {error}");
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "gguf"), "{from}: {error}");
         assert!(error.to_string().contains(word), "{from}, {config}: {error}");
     }
 }

@@ -128,7 +128,7 @@ fn defective_runs_fail_with_advice() {
     assert!(gradients.result.contains("zero for 2 tensors: blk.1.attn_qkv."), "{gradients:?}");
     assert_eq!(find(&checks, "overfits a batch").outcome, Outcome::Fail);
     let error = Check::reject(&checks).unwrap_err();
-    assert!(error.place() == "check: gradients" && error.message().contains("model.trainable"), "{error}");
+    assert!(error.location() == "check: gradients" && error.message().contains("model.trainable"), "{error}");
     let brief = checked.check(Depth::Brief).unwrap();
     assert!(Check::reject(&brief).is_ok(), "before a run it is only a warning");
     assert_eq!(find(&brief, "gradients").outcome, Outcome::Warning);
@@ -147,7 +147,7 @@ fn defective_runs_fail_with_advice() {
         (too_long.data.settings.max_length, too_long.data.settings.packing) = (65, packing);
         let checks = run(too_long).check(Depth::Brief).unwrap();
         let error = Check::reject(&checks).unwrap_err();
-        assert_eq!(error.place(), "check: maximum length");
+        assert_eq!(error.location(), "check: maximum length");
         assert!(error.message().contains("data.settings.max_length is 65"), "{error}");
         assert!(error.message().contains("the model has 64 positions"), "{error}");
     }
@@ -327,7 +327,7 @@ fn prompts_are_rejected_for_encoders() {
     config.model.config = bert.as_object().unwrap().clone();
     let setup = setup(&config);
     let error = Run::new(config, setup, None).err().unwrap();
-    assert_eq!(error.place(), "report.prompts");
+    assert_eq!(error.location(), "report.prompts");
 }
 
 #[test]

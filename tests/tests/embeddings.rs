@@ -243,7 +243,7 @@ fn what_a_layer_or_the_texts_should_have_is_looked_at() {
             config["bias"] = json!(!bias);
         });
         let error = packed(&folder).expect_err("it is rejected");
-        assert!(error.place().contains("linear.bias"), "{error}");
+        assert!(error.location().contains("linear.bias"), "{error}");
     }
 }
 
@@ -260,7 +260,7 @@ fn training_keeps_layers_behind_pooling_and_rejects_tasks_that_do_not_fit() {
     for task in ["causal_lm", "sequence_classification", "contrastive", "span_corruption", "seq2seq"] {
         let error = setup(task).err().expect("it does not fit");
         assert!(
-            error.place() == "data.task" && error.message().contains("tasks that fit: masked_lm"),
+            error.location() == "data.task" && error.message().contains("tasks that fit: masked_lm"),
             "{error}"
         );
     }

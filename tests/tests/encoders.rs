@@ -70,7 +70,7 @@ fn labels_do_not_depend_on_the_other_texts() {
     }
     assert!(together[0].windows(2).all(|pair| pair[0].end <= pair[1].start));
     assert!(together[0].last().is_some_and(|entity| entity.end > texts[0].len() / 2), "later parts count");
-    assert!(encoder.tag(&texts, OverflowMode::Error).unwrap_err().place().starts_with("text 0"));
+    assert!(encoder.tag(&texts, OverflowMode::Error).unwrap_err().location().starts_with("text 0"));
 }
 
 /// Returns a model whose labels depend on each token alone, regardless of the other tokens.
@@ -238,7 +238,7 @@ fn remembered_vectors_have_the_same_bits() {
     assert_eq!(other.work().rows, 0);
     // Errors refer to texts by the caller's indices.
     let rejected = EmbedOptions { overflow: OverflowMode::Error, ..usual };
-    assert_eq!(remembering.embed(&texts, &rejected).unwrap_err().place(), "text 1: text");
+    assert_eq!(remembering.embed(&texts, &rejected).unwrap_err().location(), "text 1: text");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn tensors_that_would_be_too_large_are_rejected() {
     let error = model.run(&[x(1 << 16)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     // Errors name their model.
-    assert!(error.place().contains("onnx-hostile/large/model.onnx: "), "{error}");
+    assert!(error.location().contains("onnx-hostile/large/model.onnx: "), "{error}");
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn long_texts_are_rejected_cut_or_read_in_parts() {
     let ids: Vec<u32> = (10..25).collect();
     let texts = [text(&ids)];
     let error = writer.generate(&texts, &writing).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::TooLong, "text 0: text"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::TooLong, "text 0: text"));
     let parts = |writer: &mut siskin::Seq2Seq, writing: &Seq2SeqGenerateOptions, parts: &[&[u32]]| {
         let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
         let all = writer
@@ -281,7 +281,7 @@ fn what_would_have_no_effect_is_rejected() {
     let mut place = |writing: &Seq2SeqGenerateOptions| {
         let error = writer.generate(&["t4 t5"], writing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-        error.place().to_owned()
+        error.location().to_owned()
     };
     let rules = |rules: siskin::logits_processors::LogitsProcessorOptions| SearchOptions {
         logits_processors: rules,

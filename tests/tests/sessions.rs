@@ -164,7 +164,7 @@ fn a_breaker_as_long_as_a_book_is_rejected() {
         ..SessionOptions::default()
     };
     let error = model.session(options).err().unwrap();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "dry_breakers[1]"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Argument, "dry_breakers[1]"));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn another_models_session_is_rejected() {
     let mut llama = open("llama");
     llama.prefill(&[1, 2, 3]).unwrap();
     let error = open("mistral").restore(&llama.save().unwrap()).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "saved.model"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "saved.model"));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn memory_is_known_before_it_is_taken() {
     let with = |budget| model.session(SessionOptions { budget: Some(budget), ..options.clone() });
     assert!(with(budget).is_ok());
     let error = with(budget - 1).err().unwrap();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "budget"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "budget"));
     let fits: usize =
         error.message().split("context of ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     let offered = SessionOptions { context: fits, budget: Some(budget - 1), ..options.clone() };

@@ -234,7 +234,7 @@ fn unknown_components_are_rejected_by_name() {
         changed[field] = value;
         let error = tokenizer_json::vocabulary(changed.to_string().as_bytes(), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{field}");
-        assert!(error.message().contains("Zorp") && error.place().contains(field), "{error}");
+        assert!(error.message().contains("Zorp") && error.location().contains(field), "{error}");
     }
 }
 
@@ -245,7 +245,7 @@ fn broken_tokenizer_json_files_are_rejected() {
         let mut changed = original.clone();
         change(&mut changed);
         let error = tokenizer_json::vocabulary(changed.to_string().as_bytes(), None).unwrap_err();
-        assert!(error.place().contains(place), "{error}");
+        assert!(error.location().contains(place), "{error}");
     };
     rejected(&|json| json["model"]["merges"][17] = "nothing".into(), "merges[17]");
     rejected(&|json| json["model"]["merges"][17] = serde_json::json!(["Zorp", "x"]), "merges[17]");
@@ -315,7 +315,7 @@ fn strange_gguf_tokenizers_are_rejected_by_name() {
         ),
     ] {
         let error = tokenizer_gguf::vocabulary(&gguf_of(&pairs)).unwrap_err();
-        assert!(error.place().contains(place) && error.message().contains(words), "{error}");
+        assert!(error.location().contains(place) && error.message().contains(words), "{error}");
     }
     let section = tokenizer_gguf::vocabulary(&gguf_of(&[model, tokens, merges])).unwrap().write().unwrap();
     let tokenizer = Tokenizer::open(Bytes::new(section)).unwrap();

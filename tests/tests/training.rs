@@ -75,7 +75,7 @@ fn resuming_with_changed_data_settings_is_rejected() {
         change(&mut config);
         let mut other = run(config.clone(), None);
         let error = other.restore(&state).unwrap_err();
-        assert!(error.place() == key && error.message().contains(what), "{error}");
+        assert!(error.location() == key && error.message().contains(what), "{error}");
         // Entries that an old checkpoint lacks are not compared.
         let mut old = state.clone();
         old.state.as_object_mut().unwrap().remove("data").unwrap();
@@ -184,7 +184,7 @@ fn tokens_of_another_tokenizer_are_rejected() {
     config.data.train = vec![path.display().to_string()];
     let rejected = |what: &str| {
         let error = RunSetup::new(&config, base()).err().unwrap();
-        assert!(error.to_string().contains(what) && error.place().contains("a.tokens"), "{error}");
+        assert!(error.to_string().contains(what) && error.location().contains("a.tokens"), "{error}");
     };
     let other = tokenizer::train(["other words than these"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
     let other = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
@@ -357,11 +357,11 @@ fn unsuitable_qat_and_export_settings_are_rejected() {
     let error = rejected("[qat]\nweight_type = \"Q4_K\"\n");
     assert!(error.message().contains("has 32 columns"), "{error}");
     let error = rejected("[qat]\nweight_type = \"W8r\"\ntensors = [\"none\"]\n");
-    assert_eq!(error.place(), "qat.tensors");
-    assert_eq!(rejected("[qat]\nweight_type = \"W8r\"\n[adapters]\nrank = 2\n").place(), "qat");
+    assert_eq!(error.location(), "qat.tensors");
+    assert_eq!(rejected("[qat]\nweight_type = \"W8r\"\n[adapters]\nrank = 2\n").location(), "qat");
     let apart = "[export]\nadapter = true\n";
-    assert_eq!(rejected(apart).place(), "export.adapter");
-    assert_eq!(rejected(&format!("{apart}[adapters]\nrank = 2\n")).place(), "export.adapter");
+    assert_eq!(rejected(apart).location(), "export.adapter");
+    assert_eq!(rejected(&format!("{apart}[adapters]\nrank = 2\n")).location(), "export.adapter");
 }
 
 #[test]
@@ -514,7 +514,7 @@ fn text_fields_and_class_names_can_be_set() {
     rejected(&causal, "data.class_names", "the task causal_lm has no classes");
     let error = RunConfig::parse("[schedule]\nlearning_rate = 1\n[data]\ntext_field = [\"a\"]").unwrap_err();
     assert!(
-        error.place() == "data.text_field" && error.message().contains("did you mean `text_fields`"),
+        error.location() == "data.text_field" && error.message().contains("did you mean `text_fields`"),
         "{error}"
     );
 }
@@ -543,7 +543,7 @@ fn optional_text_fields_may_be_omitted() {
     for wrong in [&["a"][..], &["a", "b", "c", "d"]] {
         let error = pack(wrong).unwrap_err();
         assert!(
-            error.place() == "data.text_fields" && error.message().contains("anchor, positive, negative"),
+            error.location() == "data.text_fields" && error.message().contains("anchor, positive, negative"),
             "{error}"
         );
     }
@@ -615,7 +615,7 @@ fn the_best_weights_are_exported() {
         let mut config = place.config(&format!("{ADAMW}{more}"));
         config.data.validation_split = 0.0;
         let setup = setup(&config);
-        Run::new(config, setup, None).err().map(|error| error.place().to_owned())
+        Run::new(config, setup, None).err().map(|error| error.location().to_owned())
     };
     assert_eq!(blind("[early_stopping]\npatience = 2\n").as_deref(), Some("early_stopping"));
     assert_eq!(blind("[export]\nweights = \"best\"\n").as_deref(), Some("export.weights"));
@@ -726,13 +726,13 @@ fn distillation_lowers_the_divergence_from_the_teacher() {
     assert!(measured.mean() > first, "before its first step: {}", measured.mean());
 
     let alone = Run::new(config.clone(), setup(&config), None).err().unwrap();
-    assert!(alone.place() == "loss" && alone.message().contains("[teacher]"), "{alone}");
+    assert!(alone.location() == "loss" && alone.message().contains("[teacher]"), "{alone}");
     let plain = place.config(ADAMW);
-    assert_eq!(Run::new(plain.clone(), taught(&plain), None).err().unwrap().place(), "teacher");
+    assert_eq!(Run::new(plain.clone(), taught(&plain), None).err().unwrap().location(), "teacher");
     let mut wider = place.config(ADAMW);
     wider.model.config.insert("vocab_size".to_owned(), 300.into());
     let error = setup(&wider).with_teacher(&file).err().unwrap();
-    assert!(error.place() == "teacher.from" && error.message().contains("280 logits"), "{error}");
+    assert!(error.location() == "teacher.from" && error.message().contains("280 logits"), "{error}");
     let other = tokenizer::train(["another text"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
     let tokenizer = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
     let other = RunSetup::new(&plain, OpenedBase::New { tokenizer, template: None }).unwrap();

@@ -177,7 +177,7 @@ mod tests {
             [("gpt3", None, "model.family", "gpt2"), ("bert", Some("masked_ml"), "model.head", "masked_lm")]
         {
             let error = InitialModel::new(family, head, Map::new()).err().unwrap();
-            assert_eq!(error.place(), place);
+            assert_eq!(error.location(), place);
             assert!(error.message().contains(&format!("did you mean `{nearest}`?")), "{error}");
         }
     }
@@ -198,7 +198,7 @@ mod tests {
         assert!(InitialModel::new("gpt2", None, config("n_inner")).is_ok());
         for wrong in ["n_iner", "n_ninner", "n_innre"] {
             let error = InitialModel::new("gpt2", None, config(wrong)).err().unwrap();
-            assert_eq!(error.place(), format!("model.config.{wrong}"));
+            assert_eq!(error.location(), format!("model.config.{wrong}"));
             assert!(error.message().contains("did you mean `n_inner`?"), "{error}");
         }
     }
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(InitialModel::new("gpt2", None, config(zero)).err(), None);
         }
         let error = InitialModel::new("gpt2", None, config(json!(0.1))).err().unwrap();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "model.config.resid_pdrop"));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "model.config.resid_pdrop"));
         assert!(error.message().contains("no dropout"), "{error}");
     }
 

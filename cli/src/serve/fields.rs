@@ -79,7 +79,7 @@ fn with_names(error: Error, names: &[String]) -> Error {
         Some(start) => format!("{start}expected one of {}", names.join(", ")),
         None => format!("{message}, {}", names.join(", ")),
     };
-    Error::argument(error.place().to_owned(), shortened(&message))
+    Error::argument(error.location().to_owned(), shortened(&message))
 }
 
 fn wrong(name: &str, error: &serde_json::Error) -> Error {

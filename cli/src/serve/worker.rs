@@ -181,8 +181,8 @@ impl<'a> ModelState<'a> {
 
     /// Returns the encoder, with or without the model's head.
     fn encoder(&mut self, head: bool) -> Result<&mut Encoder> {
-        let place = if head { &mut self.made.encoder } else { &mut self.made.bare };
-        let encoder = match place.take() {
+        let location = if head { &mut self.made.encoder } else { &mut self.made.bare };
+        let encoder = match location.take() {
             Some(encoder) => encoder,
             None => {
                 let cache = self.args.model_args.kv;
@@ -190,7 +190,7 @@ impl<'a> ModelState<'a> {
             }
         };
         self.queue.stoppable(encoder.cancel_handle());
-        Ok(place.insert(encoder))
+        Ok(location.insert(encoder))
     }
 
     fn writer(&mut self) -> Result<&mut Seq2Seq> {

@@ -15,7 +15,7 @@ pub(super) static FORMAT: SourceFormat = SourceFormat {
     detect,
     files,
     open: |path| {
-        Ok(Box::new(GgufSource::new(Gguf::open(path)?).map_err(|error| error.within(&place(path)))?))
+        Ok(Box::new(GgufSource::new(Gguf::open(path)?).map_err(|error| error.within(&location(path)))?))
     },
 };
 
@@ -30,7 +30,7 @@ pub(crate) const FACTORS: &[(&str, &str)] = &[
     ("rope_factors_short.weight", "rope.short_factor"),
 ];
 
-fn place(path: &Path) -> String {
+fn location(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -219,10 +219,10 @@ fn json(value: &GgufValue) -> Option<Value> {
 
 /// Returns a vector of f32 values that the file stores as a tensor.
 fn factors(info: &TensorInfo) -> Result<Value> {
-    let place = || format!("tensors.{}", info.name);
+    let location = || format!("tensors.{}", info.name);
     let is_list = info.dims.iter().skip(1).all(|&rows| rows == 1);
     if !is_list || info.dims.first().is_some_and(|&numbers| numbers > MAX_ARRAY_LENGTH as u64) {
-        return Err(Error::corrupt(place(), format!("not a list of at most {MAX_ARRAY_LENGTH} numbers")));
+        return Err(Error::corrupt(location(), format!("not a list of at most {MAX_ARRAY_LENGTH} numbers")));
     }
     Ok(floats(info)?.into_iter().map(|value| Value::from(f64::from(value))).collect())
 }

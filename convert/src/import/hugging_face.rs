@@ -19,8 +19,8 @@ pub(super) static FORMAT: SourceFormat = SourceFormat {
     detect: |path| path.join("config.json").is_file(),
     files,
     open: |path| {
-        let place = path.display().to_string();
-        Ok(Box::new(HuggingFace::open(path).map_err(|error| error.within(&place))?))
+        let location = path.display().to_string();
+        Ok(Box::new(HuggingFace::open(path).map_err(|error| error.within(&location))?))
     },
 };
 
@@ -230,14 +230,14 @@ impl ModelSource for HuggingFace {
             };
             Error::new(ErrorKind::Missing, name, message)
         })?;
-        let place = || format!("safetensors: {source}");
+        let location = || format!("safetensors: {source}");
         let block = match tensor.dtype {
             "F32" => BlockType::F32,
             "F16" => BlockType::F16,
             "BF16" => BlockType::BF16,
             other => {
                 return Err(Error::unsupported(
-                    place(),
+                    location(),
                     format!("weights of type {other} are not supported"),
                 ));
             }
@@ -246,7 +246,7 @@ impl ModelSource for HuggingFace {
         let (last, first) = tensor.shape.split_last().unwrap_or((&1, &[]));
         let rows = first.iter().try_fold(1usize, |product, &dim| product.checked_mul(size(dim)?));
         let (Some(rows), Some(columns)) = (rows, size(*last)) else {
-            return Err(Error::corrupt(place(), "the shape is too large"));
+            return Err(Error::corrupt(location(), "the shape is too large"));
         };
         let tensor =
             SourceTensor { name: source.to_owned(), block, rows, columns, data: tensor.data.clone(), take };
@@ -391,8 +391,8 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
     for (name, shard) in places {
         let plain = shard.as_str().filter(|shard| Path::new(shard).file_name() == Some(shard.as_ref()));
         shards.insert(plain.ok_or_else(|| {
-            let place = format!("model.safetensors.index.json: weight_map.{name}");
-            Error::corrupt(place, "not a file name of the folder")
+            let location = format!("model.safetensors.index.json: weight_map.{name}");
+            Error::corrupt(location, "not a file name of the folder")
         })?);
     }
     let mut tensors = HashMap::new();

@@ -104,20 +104,20 @@ pub struct SourceTensor {
 /// Returns the format of the model at `path`.
 pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
     FORMATS.iter().copied().find(|format| (format.detect)(path)).ok_or_else(|| {
-        let place = path.display().to_string();
+        let location = path.display().to_string();
         if !path.exists() {
-            return Error::new(ErrorKind::Io, place, "no such file or folder");
+            return Error::new(ErrorKind::Io, location, "no such file or directory");
         }
         if is_packed(path) {
             let message = "already a .siskin file; pass --quant to requantize it";
-            return Error::argument(place, message);
+            return Error::argument(location, message);
         }
         if !path.is_file() && !path.is_dir() {
-            return Error::unsupported(place, "neither a regular file nor a folder");
+            return Error::unsupported(location, "neither a regular file nor a folder");
         }
         let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         Error::unsupported(
-            place,
+            location,
             format!("unrecognized model format; supported: .siskin, {}", known.join(", ")),
         )
     })

@@ -93,10 +93,10 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let mut tensors = HashMap::with_capacity(entries.len());
     let mut end = 0;
     for (name, entry) in entries {
-        let place = |field: &str| format!("header: {name}.{field}");
+        let location = |field: &str| format!("header: {name}.{field}");
         let (from, to) = entry.data_offsets;
         if from != end || to < from {
-            return Err(Error::corrupt(place("data_offsets"), "leaves a gap or overlaps another tensor"));
+            return Err(Error::corrupt(location("data_offsets"), "leaves a gap or overlaps another tensor"));
         }
         end = to;
         let tensor = tensor(&data, entry).map_err(|error| error.within(&format!("header: {name}")))?;

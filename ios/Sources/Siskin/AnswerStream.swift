@@ -49,7 +49,7 @@ extension Session {
         return try await retryAfterPause(call, canRepeat: true) { session throws(SiskinError) in
             guard let number = answer.number, session.isCurrent(number) else {
                 let message = "another prompt was begun; iterate over its answer"
-                throw SiskinError(.state, place: "session", message: message)
+                throw SiskinError(.state, location: "session", message: message)
             }
             return try await session.next(call)
         }

@@ -27,7 +27,7 @@ func runInBackground<T: Sendable>(
         await withCheckedContinuation { continuation in
             DispatchQueue.global(qos: .userInitiated).async {
                 continuation.resume(returning: Result { () throws(SiskinError) in
-                    if flag.isSet { throw SiskinError(.canceled, place: "task", message: "was canceled") }
+                    if flag.isSet { throw SiskinError(.canceled, location: "task", message: "was canceled") }
                     return try work { flag.isSet }
                 })
             }
@@ -160,13 +160,13 @@ final class CallRunner: @unchecked Sendable {
         cancelsAnswer = false
         if endsAnswer {
             endedAnswer = call
-            throw SiskinError(.canceled, place: "session", message: "the answer was canceled; next() continues it")
+            throw SiskinError(.canceled, location: "session", message: "the answer was canceled; next() continues it")
         }
         if call <= lastCanceled {
-            throw SiskinError(.canceled, place: "call", message: "was canceled before it began")
+            throw SiskinError(.canceled, location: "call", message: "was canceled before it began")
         }
         if canceledBeforeStart == call {
-            throw SiskinError(.canceled, place: "task", message: "was canceled before the call began")
+            throw SiskinError(.canceled, location: "task", message: "was canceled before the call began")
         }
         isRunning = true
     }

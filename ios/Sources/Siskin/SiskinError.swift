@@ -6,14 +6,14 @@ public struct SiskinError: Error, Sendable, Hashable {
     /// The code of the error.
     public let code: Code
     /// The location of the error: a file, section and field, or the name of an argument.
-    public let place: String
+    public let location: String
     /// What is wrong and, where possible, what to do.
     public let message: String
 
     /// Creates an error, such as for tests.
-    public init(_ code: Code, place: String, message: String) {
+    public init(_ code: Code, location: String, message: String) {
         self.code = code
-        self.place = place
+        self.location = location
         self.message = message
     }
 
@@ -119,9 +119,9 @@ extension SiskinError.Code {
 }
 
 extension SiskinError: CustomStringConvertible, LocalizedError {
-    /// The place and the message.
-    public var description: String { place.isEmpty ? message : "\(place): \(message)" }
+    /// The location and the message.
+    public var description: String { location.isEmpty ? message : "\(location): \(message)" }
 
-    /// The place and the message, which `localizedDescription` returns.
+    /// The location and the message, which `localizedDescription` returns.
     public var errorDescription: String? { description }
 }

@@ -99,7 +99,7 @@ public actor Transcriber {
     private func nativeSampleRate(_ rate: Double) throws(SiskinError) -> UInt32 {
         guard let converted = UInt32(exactly: rate) else {
             let message = "\(rate) Hz is not supported; pass a whole number"
-            throw SiskinError(.argument, place: "sampleRate", message: message)
+            throw SiskinError(.argument, location: "sampleRate", message: message)
         }
         return converted
     }

@@ -13,7 +13,7 @@ final class CancellationTests: XCTestCase {
                 do {
                     try await session.prompt(tokens: longPrompt)
                 } catch let error as SiskinError { return (error, clock.now) }
-                throw SiskinError(.panic, place: "test", message: "the prefill was not canceled")
+                throw SiskinError(.panic, location: "test", message: "the prefill was not canceled")
             }
             try await Task.sleep(for: .milliseconds(50 + 37 * round))
             let start = clock.now

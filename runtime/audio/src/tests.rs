@@ -22,7 +22,7 @@ fn file(chunks: &[Vec<u8>]) -> Vec<u8> {
 /// Returns the place and the kind of the error.
 fn rejection(bytes: &[u8]) -> (String, ErrorKind) {
     let error = AudioSamples::from_wav(bytes).unwrap_err();
-    (error.place().to_owned(), error.kind())
+    (error.location().to_owned(), error.kind())
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_is_wrong_is_named() {
         assert_eq!(rejection(&bytes), (place.to_owned(), kind));
     }
     let place = |bytes: &[u8], rate, channels| {
-        AudioSamples::from_pcm16(bytes, rate, channels).unwrap_err().place().to_owned()
+        AudioSamples::from_pcm16(bytes, rate, channels).unwrap_err().location().to_owned()
     };
     assert_eq!(place(&[0; 4], 0, 1), "pcm.rate");
     assert_eq!(place(&[0; 4], 1, 0), "pcm.channels");

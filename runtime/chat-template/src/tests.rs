@@ -114,7 +114,7 @@ fn failures_name_the_line() {
     let place = |source: &str| {
         let error = render(source, &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Template, "{source}");
-        (error.place().to_owned(), error.message().to_owned())
+        (error.location().to_owned(), error.message().to_owned())
     };
     assert_eq!(
         place("a\n\n{{ nope.x }}"),

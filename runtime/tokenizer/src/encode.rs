@@ -123,8 +123,8 @@ impl Tokenizer {
 
     /// Encodes a text, and returns the token range of the text without added special tokens.
     pub fn encode_apart(&self, text: &str, options: EncodeOptions) -> Result<(Vec<TokenSpan>, Range<usize>)> {
-        let (tokens, _, [place, _]) = self.apart(&self.single, [text, ""], options)?;
-        Ok((tokens, place))
+        let (tokens, _, [location, _]) = self.apart(&self.single, [text, ""], options)?;
+        Ok((tokens, location))
     }
 
     fn apart(&self, template: &[TemplateItem], texts: [&str; 2], options: EncodeOptions) -> Result<Pair> {
@@ -326,7 +326,7 @@ impl<'a> Run<'a> {
                 };
             }
         }
-        let place = |token: &TokenSpan| {
+        let location = |token: &TokenSpan| {
             let (start, end) = match changed {
                 true if self.track => rewriting.current.source(token.start as usize..token.end as usize),
                 _ => (base as u32 + token.start, base as u32 + token.end),
@@ -334,7 +334,7 @@ impl<'a> Run<'a> {
             TokenSpan { id: token.id, start, end }
         };
         fallible_alloc::reserve(tokens, found.len())?;
-        tokens.extend(found.iter().map(place));
+        tokens.extend(found.iter().map(location));
         Ok(())
     }
 

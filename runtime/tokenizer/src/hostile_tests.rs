@@ -85,19 +85,19 @@ fn impossible_vocabularies_are_rejected() {
         change(&mut vocabulary);
         vocabulary.write().err().unwrap_or_else(|| panic!("was accepted"))
     };
-    assert!(rejected(|v| v.tokens.clear()).place().contains("tokens"));
+    assert!(rejected(|v| v.tokens.clear()).location().contains("tokens"));
     assert!(
-        rejected(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())])).place().contains("merges[0]")
+        rejected(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())])).location().contains("merges[0]")
     );
-    assert!(rejected(|v| v.special.bos = Some(9999)).place().contains("special"));
+    assert!(rejected(|v| v.special.bos = Some(9999)).location().contains("special"));
     assert!(rejected(|v| v.ends = vec![9999]).message().contains("9999"));
-    assert!(rejected(|v| v.tokens[3].score = f32::NAN).place().contains("scores[3]"));
-    assert!(rejected(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).place().contains("tokens[3]"));
-    assert!(rejected(|v| v.pre_tokenizers = vec![PreTokenizerStep::isolated("(")]).place().contains("pattern"));
-    assert!(rejected(|v| v.normalizers = vec![Normalizer::Charsmap]).place().contains("charsmap"));
+    assert!(rejected(|v| v.tokens[3].score = f32::NAN).location().contains("scores[3]"));
+    assert!(rejected(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).location().contains("tokens[3]"));
+    assert!(rejected(|v| v.pre_tokenizers = vec![PreTokenizerStep::isolated("(")]).location().contains("pattern"));
+    assert!(rejected(|v| v.normalizers = vec![Normalizer::Charsmap]).location().contains("charsmap"));
     assert!(
         rejected(|v| v.normalizers = vec![Normalizer::Suffix("x".repeat(4096))])
-            .place()
+            .location()
             .contains("normalizer")
     );
 }
@@ -118,7 +118,7 @@ fn tokens_too_long_to_look_for_are_rejected() {
         };
         assert!(write(1024).is_ok());
         let error = write(1025).unwrap_err();
-        assert!(error.kind() == ErrorKind::Unsupported && error.place().contains("tokens[6]"), "{error}");
+        assert!(error.kind() == ErrorKind::Unsupported && error.location().contains("tokens[6]"), "{error}");
     }
 }
 
@@ -130,7 +130,7 @@ fn templates_that_repeat_the_text_are_rejected() {
         vocabulary.write()
     };
     let mut section = open(4).unwrap();
-    assert!(open(5).unwrap_err().place().contains("template"));
+    assert!(open(5).unwrap_err().location().contains("template"));
     assert!(Tokenizer::open(Bytes::new(section.clone())).is_ok());
     // Lists of one and of four texts: the first list's count is set to five, so that it reads the second list's count
     // as an item.

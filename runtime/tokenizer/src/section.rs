@@ -201,8 +201,8 @@ impl TokenizerSection {
     }
 }
 
-fn corrupt(place: &str, message: &str) -> Error {
-    Error::corrupt(format!("tokenizer.{place}"), message)
+fn corrupt(location: &str, message: &str) -> Error {
+    Error::corrupt(format!("tokenizer.{location}"), message)
 }
 
 /// The tables as slices, looked up once for many reads.

@@ -91,6 +91,6 @@ mod tests {
                 .unwrap();
         assert_eq!(section[field::TRIM..][..4], [0; 4], "older files have zeros there");
         section[field::TRIM] = 9;
-        assert!(Tokenizer::open(Bytes::new(section)).unwrap_err().place().contains("trim"));
+        assert!(Tokenizer::open(Bytes::new(section)).unwrap_err().location().contains("trim"));
     }
 }

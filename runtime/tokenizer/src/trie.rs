@@ -152,6 +152,6 @@ mod tests {
         assert_eq!(steps(5001, &|node| (node + 1).min(5001)), MAX_KEY_BYTES);
         let key = [b'a'; MAX_KEY_BYTES + 1];
         assert!(build(&mut [(&key[..MAX_KEY_BYTES], 1)]).is_ok());
-        assert!(build(&mut [(&key, 7)]).unwrap_err().place().contains("tokens[7]"));
+        assert!(build(&mut [(&key, 7)]).unwrap_err().location().contains("tokens[7]"));
     }
 }

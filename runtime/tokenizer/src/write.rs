@@ -288,8 +288,8 @@ fn lay_out(
     Ok(out)
 }
 
-fn too_large(place: &str) -> Error {
-    Error::unsupported(place, "the tokenizer is larger than 4 GiB")
+fn too_large(location: &str) -> Error {
+    Error::unsupported(location, "the tokenizer is larger than 4 GiB")
 }
 
 fn flags(vocabulary: &Vocabulary) -> u32 {

@@ -130,7 +130,7 @@ fn out_of_bounds_targets_are_rejected() {
     let (rows, columns) = (program.row_count(program.graph.output, &batch), output.columns);
     let mut runner = RunnerBuilder::new(program, &parameters).build(Box::new(device)).unwrap();
     let mut rejected = |loss: Objective, targets: Targets| {
-        runner.run(&batch, &loss, &targets, 1.0).unwrap_err().place().to_owned()
+        runner.run(&batch, &loss, &targets, 1.0).unwrap_err().location().to_owned()
     };
     let wide = Contrastive { group_size: 5, matryoshka_dims: vec![columns + 1], ..Contrastive::default() };
     assert_eq!(rejected(wide.into(), Targets::default()), "loss.matryoshka_dims");

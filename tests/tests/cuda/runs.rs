@@ -368,7 +368,7 @@ fn non_finite_values_on_a_device_are_reported() {
         let mut notes = Notes::default();
         let error = run.train(&AtomicBool::new(false), &mut notes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Numeric, "{precision}: {error}");
-        assert!(error.place().contains("step 2") && error.message().contains("operation "), "{error}");
+        assert!(error.location().contains("step 2") && error.message().contains("operation "), "{error}");
     }
     // fp16 values that no loss scale makes finite: every step is skipped, and the run ends with an error.
     let small = Small::new();
@@ -377,7 +377,7 @@ fn non_finite_values_on_a_device_are_reported() {
     let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
     let mut notes = Notes::default();
     let error = run.train(&AtomicBool::new(false), &mut notes).unwrap_err();
-    assert!(error.kind() == ErrorKind::Numeric && error.place().contains("gradient of "), "{error}");
+    assert!(error.kind() == ErrorKind::Numeric && error.location().contains("gradient of "), "{error}");
     assert!(!notes.losses.is_empty(), "steps are skipped before that");
 }
 
@@ -480,7 +480,7 @@ fn unsupported_device_settings_are_rejected() {
         let setup = small.setup(&config);
         match Run::new(config, setup, None) {
             Ok(_) => panic!("{line} is taken"),
-            Err(error) => assert_eq!(error.place(), place, "{line}: {error}"),
+            Err(error) => assert_eq!(error.location(), place, "{line}: {error}"),
         }
     }
 }

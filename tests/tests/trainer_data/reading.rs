@@ -109,7 +109,7 @@ fn invalid_lines_are_reported_and_end_the_reading() {
         assert_eq!(found.len(), 2, "{line}: an error is the last");
         let error = found[1].as_ref().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.place().starts_with("f:3") && error.to_string().contains(what), "{line}: {error}");
+        assert!(error.location().starts_with("f:3") && error.to_string().contains(what), "{line}: {error}");
     }
     let bytes: &[u8] = b"good\n\nb\xffd\n";
     let found: Vec<_> = PlainText.documents(Box::new(bytes), "f", &plain).unwrap().collect();
@@ -176,7 +176,7 @@ fn folders_are_read_in_name_order() {
     assert_eq!(read(&[root.join("nothing")]).err().unwrap().kind(), ErrorKind::Io);
     std::fs::write(root.join("b/x.tokens"), "no tokens").unwrap();
     let failed: Vec<_> = read(&[root]).unwrap().collect();
-    assert!(failed.last().unwrap().as_ref().err().unwrap().place().contains("x.tokens"));
+    assert!(failed.last().unwrap().as_ref().err().unwrap().location().contains("x.tokens"));
     assert_eq!(failed.len(), 3, "an error ends the reading");
 }
 

@@ -485,7 +485,7 @@ mod tests {
         assert!(passing[0].advice.is_empty() && passing[1].advice == "do this");
         let error =
             Check::reject(&[check("one", Outcome::Warning), check("two", Outcome::Fail)]).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Numeric, "check: two"));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Numeric, "check: two"));
         assert_eq!(error.message(), "it is so; do this");
     }
 

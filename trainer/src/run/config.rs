@@ -407,7 +407,7 @@ mod tests {
         };
         assert_eq!((parse("0").unwrap(), parse("0.5").unwrap()), (None, Some(0.5)));
         for bad in ["-1", "-1e-9"] {
-            assert_eq!(parse(bad).unwrap_err().place(), "max_grad_norm", "{bad}");
+            assert_eq!(parse(bad).unwrap_err().location(), "max_grad_norm", "{bad}");
         }
         let config = RunConfig::parse(&format!("{SMALL}[export]\nweights = \"bets\"\n")).unwrap();
         assert!(config.exports_best().unwrap_err().message().contains("did you mean `best`"));
@@ -430,10 +430,10 @@ mod tests {
             };
             let error =
                 RunConfig::parse(&text).and_then(|config| config.recompute().map(|_| ())).unwrap_err();
-            assert!(error.place().contains(place), "{error}");
+            assert!(error.location().contains(place), "{error}");
             assert!(error.message().contains(&format!("did you mean `{nearest}`")), "{error}");
         }
         assert!(RunConfig::parse("steps = ").unwrap_err().message().contains("line 1"));
-        assert!(RunConfig::parse("steps = 1").unwrap_err().place().contains("schedule.learning_rate"));
+        assert!(RunConfig::parse("steps = 1").unwrap_err().location().contains("schedule.learning_rate"));
     }
 }

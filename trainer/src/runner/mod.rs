@@ -107,7 +107,7 @@ impl<T: Real> Runner<T> {
     ) -> Result<LossSum> {
         let outcome = self.pass(parameters, batch, goal, Some(gradients), None, probe);
         match outcome {
-            Err(error) if error.place() == lm_head::NOT_FINITE => {
+            Err(error) if error.location() == lm_head::NOT_FINITE => {
                 let found = self.find_non_finite(parameters, batch)?;
                 let found =
                     found.unwrap_or_else(|| "only the output head produced NaN or infinity".to_owned());

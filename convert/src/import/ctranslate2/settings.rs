@@ -90,10 +90,10 @@ fn check(
     descriptor: &FamilyDescriptor,
 ) -> Result<()> {
     for name in FOREIGN {
-        let place = format!("{side}/{name}");
-        if source.number(&place).is_some_and(|value| value != 0.0) {
+        let location = format!("{side}/{name}");
+        if source.number(&location).is_some_and(|value| value != 0.0) {
             let message = "not supported; convert the original model";
-            return Err(Error::unsupported(place, message));
+            return Err(Error::unsupported(location, message));
         }
     }
     let first = source.number(&format!("{side}/pre_norm")).is_none_or(|flag| flag != 0.0);
@@ -108,9 +108,9 @@ fn check(
     let scale = source.number(&format!("{side}/layer_0/self_attention/queries_scale"));
     let scale = scale.unwrap_or_else(|| (source.head_size(side, stem).unwrap_or(1) as f64).powf(-0.5));
     if (scale - usual).abs() > 1e-6 {
-        let place = format!("{side}/layer_0/self_attention/queries_scale");
+        let location = format!("{side}/layer_0/self_attention/queries_scale");
         return Err(Error::unsupported(
-            place,
+            location,
             format!("is {scale}, but {} has {usual}", descriptor.family.name),
         ));
     }

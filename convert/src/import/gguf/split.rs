@@ -32,8 +32,8 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
             check(parse(&sibling)?, index, count).map_err(|error| error.within(&name(&sibling)))?.tensors
         {
             if !names.insert(tensor.name.clone()) {
-                let place = format!("tensors.{}", tensor.name);
-                return Err(Error::corrupt(place, "the tensor occurs in two parts").within(&name(&sibling)));
+                let location = format!("tensors.{}", tensor.name);
+                return Err(Error::corrupt(location, "the tensor occurs in two parts").within(&name(&sibling)));
             }
             tensors.push(tensor);
         }

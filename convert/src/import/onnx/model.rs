@@ -428,17 +428,17 @@ fn check_order<'a>(graph: &OnnxGraph<'a>, known: &mut HashSet<&'a str>) -> Resul
         .collect();
     let mut made = Vec::with_capacity(graph.nodes.len());
     for (index, node) in graph.nodes.iter().enumerate() {
-        let place = || format!("node[{index}] ({})", node.operator.chars().take(40).collect::<String>());
+        let location = || format!("node[{index}] ({})", node.operator.chars().take(40).collect::<String>());
         if let Some(unknown) = node.inputs.iter().find(|name| !name.is_empty() && !known.contains(*name)) {
             let message = format!("uses `{}`, which no earlier node produces", short(unknown));
-            return Err(Error::corrupt(place(), message));
+            return Err(Error::corrupt(location(), message));
         }
         for inner in node.graphs() {
-            check_order(inner, known).map_err(|error| error.within(&place()))?;
+            check_order(inner, known).map_err(|error| error.within(&location()))?;
         }
         for output in node.outputs.iter().filter(|name| !name.is_empty()) {
             if !known.insert(*output) {
-                return Err(Error::corrupt(place(), format!("produces `{}` a second time", short(output))));
+                return Err(Error::corrupt(location(), format!("produces `{}` a second time", short(output))));
             }
             made.push(*output);
         }

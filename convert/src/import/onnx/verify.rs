@@ -54,7 +54,7 @@ pub(super) fn prove(
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.interface().reads.is_some() || general.interface().writes => general,
         Ok(_) => return Ok(Proof::Other("its inputs do not have the names of token inputs".to_owned())),
-        Err(error) if error.place() == TRACT => return Ok(Proof::Impossible(error.to_string())),
+        Err(error) if error.location() == TRACT => return Ok(Proof::Impossible(error.to_string())),
         Err(error) => return Ok(Proof::Other(error.to_string())),
     };
     let packed = crate::open::nameless(source);
@@ -74,7 +74,7 @@ pub(super) fn prove(
             "its outputs differ from those of the family {} by {worst:.1e}",
             source.family().name
         ))),
-        Err(error) if error.place() == TRACT => Ok(Proof::Impossible(error.to_string())),
+        Err(error) if error.location() == TRACT => Ok(Proof::Impossible(error.to_string())),
         // The graph's inputs or outputs differ from the family's.
         Err(error) => Ok(Proof::Other(error.to_string())),
     }

@@ -204,7 +204,7 @@ fn a_budget_is_overcommitted_but_never_exceeded() {
     });
     assert!(fails.is_some_and(|at| at > 100), "{fails:?}");
     let error = Cache::with(&masks, options(4096), Some(KvBudget { bytes: all / 4 })).err().unwrap();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "kv_budget"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "kv_budget"));
 }
 
 #[test]

@@ -106,10 +106,10 @@ impl Section {
     }
 }
 
-/// Reads consecutive little-endian fields; errors name the place and the field.
+/// Reads consecutive little-endian fields; errors name the location and the field.
 pub(super) struct FieldReader<'a> {
     pub(super) rest: &'a [u8],
-    pub(super) place: &'static str,
+    pub(super) location: &'static str,
 }
 
 impl<'a> FieldReader<'a> {
@@ -141,14 +141,14 @@ impl<'a> FieldReader<'a> {
     }
 
     pub(super) fn corrupt(&self, field: &str, message: impl Into<String>) -> Error {
-        Error::corrupt(format!("{}.{field}", self.place), message)
+        Error::corrupt(format!("{}.{field}", self.location), message)
     }
 }
 
 /// Parses and validates the header and section table of a whole file. Sections are returned in table order: known
 /// kinds, inside the file, aligned, not overlapping, singletons at most once.
 pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
-    let mut fields = FieldReader { rest: bytes, place: "header" };
+    let mut fields = FieldReader { rest: bytes, location: "header" };
     if !bytes.starts_with(&MAGIC) {
         return Err(fields.corrupt("magic", "this is not a .siskin file"));
     }
@@ -175,7 +175,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
         let message = "corrupt header or section table; copy or pack the file again";
         return Err(Error::new(ErrorKind::Integrity, "header.hash", message));
     }
-    fields.place = "section table";
+    fields.location = "section table";
     let all = (0..count).map(|_| section(&mut fields)).collect::<Result<Vec<_>>>()?;
     check_places(&all, end as u64, length)?;
     check_kinds(all)
@@ -193,26 +193,26 @@ fn section(fields: &mut FieldReader<'_>) -> Result<Section> {
 fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
     let mut taken: Vec<(u64, u64, &Section)> = Vec::new();
     for section in sections {
-        let place = |field: &str| format!("section table: {}.{field}", section.name());
+        let location = |field: &str| format!("section table: {}.{field}", section.name());
         let alignment = match section.kind() {
             Some(SectionKind::TensorData) => TENSOR_ALIGNMENT,
             _ => SECTION_ALIGNMENT,
         };
         if !section.offset.is_multiple_of(alignment) {
-            return Err(Error::corrupt(place("offset"), format!("not a multiple of {alignment}")));
+            return Err(Error::corrupt(location("offset"), format!("not a multiple of {alignment}")));
         }
         if section.offset < start {
-            return Err(Error::corrupt(place("offset"), "overlaps the header or section table"));
+            return Err(Error::corrupt(location("offset"), "overlaps the header or section table"));
         }
         let end = section.offset.checked_add(section.length).filter(|&end| end <= file);
-        let end = end.ok_or_else(|| Error::corrupt(place("length"), "reaches past the end of the file"))?;
+        let end = end.ok_or_else(|| Error::corrupt(location("length"), "reaches past the end of the file"))?;
         taken.push((section.offset, end, section));
     }
     taken.sort_by_key(|&(start, end, _)| (start, end));
     for pair in taken.windows(2) {
         if pair[1].0 < pair[0].1 {
-            let place = format!("section table: {}.offset", pair[1].2.name());
-            return Err(Error::corrupt(place, format!("overlaps the section {}", pair[0].2.name())));
+            let location = format!("section table: {}.offset", pair[1].2.name());
+            return Err(Error::corrupt(location, format!("overlaps the section {}", pair[0].2.name())));
         }
     }
     Ok(())
@@ -221,14 +221,14 @@ fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
 /// Rejects unknown kinds that are required, and duplicates of kinds that may occur only once.
 fn check_kinds(sections: Vec<Section>) -> Result<Vec<Section>> {
     for (index, section) in sections.iter().enumerate() {
-        let place = format!("section table: {}", section.name());
+        let location = format!("section table: {}", section.name());
         match section.kind() {
             None if section.flags & REQUIRED != 0 => {
-                return Err(Error::unsupported(place, "required and unknown to this version; update Siskin"));
+                return Err(Error::unsupported(location, "required and unknown to this version; update Siskin"));
             }
             None | Some(SectionKind::Adapter) => {}
             Some(_) if sections[..index].iter().any(|other| other.number == section.number) => {
-                return Err(Error::corrupt(place, "occurs twice"));
+                return Err(Error::corrupt(location, "occurs twice"));
             }
             Some(_) => {}
         }
@@ -245,8 +245,8 @@ pub(super) fn check_reserved(bytes: &[u8], count: usize) -> Result<()> {
             .get(at..HASH_OFFSET - RESERVED_OFFSET + at)
             .is_none_or(|bytes| bytes.iter().any(|&byte| byte != 0))
         {
-            let place = if record == 0 { "header" } else { "section table" };
-            return Err(Error::corrupt(format!("{place}.reserved"), "not zero"));
+            let location = if record == 0 { "header" } else { "section table" };
+            return Err(Error::corrupt(format!("{location}.reserved"), "not zero"));
         }
     }
     Ok(())

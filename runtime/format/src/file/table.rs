@@ -78,7 +78,7 @@ pub(super) struct TensorRecord {
 /// The returned records are inside `data`, aligned, in order of offset, as long as their shapes require, and have
 /// distinct names.
 pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<TensorRecord>> {
-    let mut fields = FieldReader { rest: bytes, place: "tensor table" };
+    let mut fields = FieldReader { rest: bytes, location: "tensor table" };
     let count = fields.u32("count")? as usize;
     fields.take(4, "reserved")?;
     if count > fields.rest.len() / RECORD_BYTES {
@@ -89,22 +89,22 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
     let mut end = data.start;
     for index in 0..count {
         let record = record(&mut fields, index)?;
-        let place = |field: &str| format!("tensor table: {}.{field}", record.spec.name);
+        let location = |field: &str| format!("tensor table: {}.{field}", record.spec.name);
         if !names.insert(record.spec.name.clone()) {
-            return Err(Error::corrupt(place("name"), "occurs twice"));
+            return Err(Error::corrupt(location("name"), "occurs twice"));
         }
         if record.spec.bytes() != Some(record.length) {
             let TensorSpec { rows, columns, .. } = record.spec;
             let message =
                 format!("is {} bytes, which does not match {rows} x {columns} of this type", record.length);
-            return Err(Error::corrupt(place("length"), message));
+            return Err(Error::corrupt(location("length"), message));
         }
         if !record.offset.is_multiple_of(TENSOR_ALIGNMENT) {
-            return Err(Error::corrupt(place("offset"), format!("not a multiple of {TENSOR_ALIGNMENT}")));
+            return Err(Error::corrupt(location("offset"), format!("not a multiple of {TENSOR_ALIGNMENT}")));
         }
         if record.offset < end {
             return Err(Error::corrupt(
-                place("offset"),
+                location("offset"),
                 "overlaps the previous tensor or the section's start",
             ));
         }
@@ -112,7 +112,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
             .offset
             .checked_add(record.length)
             .filter(|&end| end <= data.end)
-            .ok_or_else(|| Error::corrupt(place("length"), "extends past the tensor data section"))?;
+            .ok_or_else(|| Error::corrupt(location("length"), "extends past the tensor data section"))?;
         records.push(record);
     }
     if !fields.rest.is_empty() {
@@ -149,8 +149,8 @@ fn record(fields: &mut FieldReader<'_>, index: usize) -> Result<TensorRecord> {
         }
     };
     let panel = PanelType::from_id(panel).ok_or_else(|| {
-        let place = format!("tensor table: {name}.panel type");
-        Error::unsupported(place, format!("panel type {panel} is unknown; update Siskin"))
+        let location = format!("tensor table: {name}.panel type");
+        Error::unsupported(location, format!("panel type {panel} is unknown; update Siskin"))
     })?;
     Ok(TensorRecord {
         spec: TensorSpec { name: name.to_owned(), role, panel, rows, columns },

@@ -147,11 +147,11 @@ fn opens_from_path_and_from_inside_another_file() {
         std::fs::write(&path, &package).unwrap();
         let open = |length| File::open_descriptor(std::fs::File::open(&path).unwrap(), offset as u64, length);
         check(&open(Some(tiny().len() as u64)).unwrap());
-        assert_eq!(open(None).unwrap_err().place(), "header.length");
+        assert_eq!(open(None).unwrap_err().location(), "header.length");
         assert_eq!(open(Some(u64::MAX)).unwrap_err().kind(), ErrorKind::Argument);
     }
     let beyond = File::open_descriptor(std::fs::File::open(&path).unwrap(), 1 << 40, None).unwrap_err();
-    assert_eq!(beyond.place(), "offset");
+    assert_eq!(beyond.location(), "offset");
     assert_eq!(File::open(folder.join("absent")).unwrap_err().kind(), ErrorKind::Io);
     std::fs::write(folder.join("empty"), b"").unwrap();
     assert_eq!(File::open(folder.join("empty")).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -285,7 +285,7 @@ fn wrong_metadata_has_its_errors() {
 fn verify_rejects_what_is_reserved() {
     let table = section_range(&tiny(), 1).start;
     let (first, name) = (table + 8, "blk.0.attn_q.weight".len());
-    for (at, place) in [
+    for (at, location) in [
         (24, "header.reserved"),
         (31, "header.reserved"),
         (64 + 24, "section table.reserved"),
@@ -298,7 +298,7 @@ fn verify_rejects_what_is_reserved() {
     ] {
         let file = File::from_bytes(changed(at, &[1])).expect("readers ignore it");
         let error = file.verify(&mut |_, _| true).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Corrupt, place));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Corrupt, location));
     }
     let mut later = changed(24, &[1]);
     later[10] = 1;
@@ -335,12 +335,12 @@ fn verify_names_what_differs_and_can_be_stopped() {
     let mut bytes = tiny();
     bytes[DATA + 5] ^= 1;
     let error = File::from_bytes(bytes).unwrap().verify(&mut |_, _| true).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Integrity, "tensor blk.0.attn_q.weight"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Integrity, "tensor blk.0.attn_q.weight"));
     let mut bytes = tiny();
     let at = section_range(&bytes, 2).start;
     bytes[at] ^= 1;
     let error = File::from_bytes(bytes).unwrap().verify(&mut |_, _| true).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Integrity, "tokenizer"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Integrity, "tokenizer"));
     let file = File::from_bytes(tiny()).unwrap();
     assert_eq!(file.verify(&mut |_, _| false).unwrap_err().kind(), ErrorKind::Canceled);
     let mut last = (0, 0);

@@ -183,7 +183,7 @@ mod tests {
         ];
         for (family, more, place) in cases {
             let error = read(family, more).unwrap_err();
-            assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place), "{error}");
+            assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, place), "{error}");
         }
         assert!(read("gemma2", json!({"use_bidirectional_attention": false})).unwrap().is_none());
     }

@@ -275,7 +275,7 @@ mod tests {
         }
         let short = config(json!({"attention.head_count_kv": [0, 2]}));
         let error = convolutions(&short, &model_config(&short).unwrap()).unwrap_err();
-        assert_eq!(error.place(), "config.attention.head_count_kv");
+        assert_eq!(error.location(), "config.attention.head_count_kv");
     }
 
     #[test]
@@ -294,6 +294,6 @@ mod tests {
         let zero = json!({
             "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 0,
         });
-        assert_eq!(model_config(&config(zero)).unwrap_err().place(), "config.block_multiple_of");
+        assert_eq!(model_config(&config(zero)).unwrap_err().location(), "config.block_multiple_of");
     }
 }

@@ -110,7 +110,7 @@ fn what_an_engine_cannot_heed_is_rejected_or_told() {
         ("cpu_features", ModelOptions { disabled_cpu_features: CpuFeatures::AVX2, ..usual }),
     ] {
         let error = open(&options).err().unwrap();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, place));
     }
     let notes = open(&ModelOptions { threads: 3, ..usual }).unwrap().notes().to_vec();
     assert_eq!(notes, ["counts", "computes with one thread, not 3"]);
@@ -119,7 +119,7 @@ fn what_an_engine_cannot_heed_is_rejected_or_told() {
     let encoder = model().encoder(EncoderOptions { cache, ..EncoderOptions::default() }).err().unwrap();
     let window = Some(StreamingWindow { window: 2, sinks: 0 });
     let seen = model().session(SessionOptions { window, ..SessionOptions::default() }).err().unwrap();
-    assert_eq!([session.place(), encoder.place(), seen.place()], ["cache", "cache", "window"]);
+    assert_eq!([session.location(), encoder.location(), seen.location()], ["cache", "cache", "window"]);
 }
 
 #[test]

@@ -36,7 +36,7 @@ mod tests {
         let cost = |tokens: usize| Ok(1000 + 10 * tokens);
         assert!(check(3560, 256, &cost).is_ok());
         let error = check(3559, 256, &cost).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "budget"));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "budget"));
         assert!(error.message().contains("a context of 192 tokens fits"), "{error}");
         assert!(check(1639, 256, &cost).unwrap_err().message().contains("even 64"), "{error}");
     }

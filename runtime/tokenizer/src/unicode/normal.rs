@@ -118,9 +118,9 @@ fn sort_long(run: &mut [SourceChar]) -> Result<()> {
         places[class] += places[class - 1];
     }
     for placed in sorted {
-        let place = &mut places[usize::from(placed.class)];
-        run[*place] = placed;
-        *place += 1;
+        let location = &mut places[usize::from(placed.class)];
+        run[*location] = placed;
+        *location += 1;
     }
     Ok(())
 }

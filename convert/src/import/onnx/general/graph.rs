@@ -19,7 +19,7 @@ use tract_onnx::prelude::{
 };
 use tract_onnx::tract_hir::infer::Factoid;
 
-/// The error place of tract's limitations.
+/// The error location of tract's limitations.
 pub(in crate::import::onnx) const TRACT: &str = "graph";
 /// Maximum number of optimized forms of a graph that are kept, by input shapes.
 const MAX_FORMS: usize = 16;

@@ -45,17 +45,17 @@ fn graph(graph: &OnnxGraph<'_>, store: &mut ExternalData) -> Result<pb::GraphPro
     let given: Vec<_> = graph.tensors.iter().map(|tensor| tensor.name).collect();
     let given: std::collections::HashSet<_> = given.into_iter().collect();
     let inputs = graph.inputs.iter().filter(|port| !given.contains(port.name));
-    let place = |name: &str| crate::import::onnx::model::short(name);
+    let location = |name: &str| crate::import::onnx::model::short(name);
     Ok(pb::GraphProto {
         node: graph
             .nodes
             .iter()
-            .map(|each| node(each, store).map_err(|error| error.within(&place(each.name))))
+            .map(|each| node(each, store).map_err(|error| error.within(&location(each.name))))
             .collect::<Result<_>>()?,
         initializer: graph
             .tensors
             .iter()
-            .map(|each| tensor(each, store).map_err(|error| error.within(&place(each.name))))
+            .map(|each| tensor(each, store).map_err(|error| error.within(&location(each.name))))
             .collect::<Result<_>>()?,
         input: inputs.map(port).collect(),
         output: graph.outputs.iter().map(port).collect(),

@@ -22,10 +22,10 @@ class ErrorTest {
             if (error is SiskinException.Canceled || error is SiskinException.Busy ||
                 error is SiskinException.OutOfMemory
             ) {
-                // These errors are static: they have a fixed message and no place.
-                assertEquals("", error.place)
+                // These errors are static: they have a fixed message and no location.
+                assertEquals("", error.location)
             } else {
-                assertEquals("testing", error.place)
+                assertEquals("testing", error.location)
                 assertEquals("requested by the test", error.message)
             }
             assertFalse(name, error is SiskinException.Unknown)
