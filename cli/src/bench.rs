@@ -1,7 +1,7 @@
 //! `siskin bench`: the speed of a model on this machine.
 
-mod encoder_decoder;
 mod encoder;
+mod encoder_decoder;
 mod sequences;
 
 use crate::memory;

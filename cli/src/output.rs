@@ -51,8 +51,11 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
 }
 
 /// Options whose fields in the library have the names of Transformers.
-const OPTION_OF_FIELD: &[(&str, &str)] =
-    &[("num_beam_groups", "beam-groups"), ("num_return_sequences", "n-best"), ("min_new_tokens", "min-tokens")];
+const OPTION_OF_FIELD: &[(&str, &str)] = &[
+    ("num_beam_groups", "beam-groups"),
+    ("num_return_sequences", "n-best"),
+    ("min_new_tokens", "min-tokens"),
+];
 
 /// Returns the option of the command that an error is about: the library names fields such as `top_p`.
 fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {

@@ -141,9 +141,7 @@ impl Args {
     /// Returns the error for a single argument: a model without a prompt, or a prompt without a model.
     fn without_prompt(&self) -> Error {
         match input_path::check_model(&self.model) {
-            Ok(()) => {
-                Error::argument("PROMPT", "missing; pass a prompt, or pipe one to standard input")
-            }
+            Ok(()) => Error::argument("PROMPT", "missing; pass a prompt, or pipe one to standard input"),
             Err(error) if self.looks_like_prompt() => {
                 let text = self.model.display().to_string();
                 let message = format!(

@@ -80,9 +80,10 @@ fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
                 queue.put(Err(RejectedRequest { id: None, error }), 0);
                 return;
             }
-            Ok(Some(InputLine::TooLong)) => {
-                rejected(ErrorKind::TooLong, format!("has more than {longest} bytes; see --max-request-bytes"))
-            }
+            Ok(Some(InputLine::TooLong)) => rejected(
+                ErrorKind::TooLong,
+                format!("has more than {longest} bytes; see --max-request-bytes"),
+            ),
             Ok(Some(InputLine::Whole(bytes))) => match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,
                 Ok(text) => Request::read(text).map_err(|rejection| rejection.on_line(number)),

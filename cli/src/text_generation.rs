@@ -213,7 +213,8 @@ impl SearchArgs {
         let fits = search.beams.is_multiple_of(search.num_beam_groups);
         search.num_beam_groups =
             self.beam_groups.unwrap_or(if fits { search.num_beam_groups } else { usual.num_beam_groups });
-        let own = if search.num_beam_groups == 1 { usual.diversity_penalty } else { search.diversity_penalty };
+        let own =
+            if search.num_beam_groups == 1 { usual.diversity_penalty } else { search.diversity_penalty };
         search.diversity_penalty = self.diversity_penalty.unwrap_or(own);
         search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
         search.max_tokens = self.max_tokens.unwrap_or(search.max_tokens);

@@ -420,6 +420,11 @@ fn print_memory(run: &Run, as_json: bool) -> Result<()> {
         return output::json(&Value::Object(fields));
     }
     let mib = |bytes: usize| json!((bytes as f64 / f64::from(1 << 20) * 10.0).round() / 10.0);
-    let names: Vec<ReportField> = parts.list().map(|(name, _)| (name, name, "MiB")).into_iter().chain([("total", "total", "MiB")]).collect();
+    let names: Vec<ReportField> = parts
+        .list()
+        .map(|(name, _)| (name, name, "MiB"))
+        .into_iter()
+        .chain([("total", "total", "MiB")])
+        .collect();
     table::print(entries.map(|(name, bytes)| (name, mib(bytes))).collect(), &names, false)
 }

@@ -405,7 +405,10 @@ fn template_variables_come_with_the_request() {
     );
     let tokens: Vec<_> = answers.iter().map(|answer| answer["done"]["context_tokens"].as_u64()).collect();
     assert_eq!(tokens, [Some(1), Some(3), Some(3), Some(1), None, None]);
-    assert!(answers[4]["error"]["location"].as_str().unwrap().ends_with("chat_template_kwargs"), "{answers:?}");
+    assert!(
+        answers[4]["error"]["location"].as_str().unwrap().ends_with("chat_template_kwargs"),
+        "{answers:?}"
+    );
 }
 
 /// The chat model downloaded by `cargo xtask model smollm2`.

@@ -27,9 +27,9 @@
 mod adapter;
 mod cache;
 mod calibrate;
+mod env;
 pub mod export;
 pub mod import;
-mod env;
 mod open;
 mod pack;
 mod progress;

@@ -1,8 +1,8 @@
 //! Opens a model in any format: packed files directly, other formats through the packed cache.
 
 use crate::cache::{self, CacheFile, CachePath};
-use crate::import::{self, ModelSource, SourceFormat};
 use crate::env;
+use crate::import::{self, ModelSource, SourceFormat};
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, ProgressSink};
 use serde_json::Value;

@@ -328,13 +328,15 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
 /// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_options_set_recipe(
+pub unsafe extern "C" fn siskin_model_options_set_quantization(
     options: *mut siskin_model_options,
-    recipe: *const c_char,
+    quantization: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `recipe` is a text of `length` bytes.
-    unsafe { guard::exclusive(options, |options, ()| pack_as(options, text("recipe", recipe, length)?)) }
+    // SAFETY: pointer contract: `options` is null or live; `quantization` is a string of `length` bytes.
+    unsafe {
+        guard::exclusive(options, |options, ()| pack_as(options, text("quantization", quantization, length)?))
+    }
 }
 
 /// Sets the function that receives the progress of packing; null: none. `release` is called with `user` when the

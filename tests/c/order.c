@@ -154,7 +154,7 @@ static void packing(char **arguments) {
     OK(siskin_model_options_new(&options));
     OK(siskin_model_options_set_cache_mode(options, SISKIN_CACHE_OFF));
     OK(siskin_model_options_set_progress(options, go_on, &steps, NULL));
-    OK(siskin_model_options_set_recipe(options, TEXT("w8r")));
+    OK(siskin_model_options_set_quantization(options, TEXT("w8r")));
     OK(siskin_model_open(TEXT(folder), options, &model));
     CHECK(steps > 1);
     char text[256];

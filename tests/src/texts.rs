@@ -127,7 +127,12 @@ fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<EncoderInput> {
         ids.truncate(count);
         let token_type_ids = token_types.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
         let global = marks.as_ref().map(|all| (0..count).filter(|&place| all[row][place] == 1).collect());
-        EncoderInput { ids, token_type_ids, global_positions: global.unwrap_or_default(), ..EncoderInput::default() }
+        EncoderInput {
+            ids,
+            token_type_ids,
+            global_positions: global.unwrap_or_default(),
+            ..EncoderInput::default()
+        }
     };
     rows_of_ids(&io["input_ids"]).into_iter().enumerate().map(text).collect()
 }

@@ -2,8 +2,8 @@
 //! `tests/golden-scripts/make_golden_kinds.py`.
 
 use siskin::{CpuFeatures, DeviceKind, ErrorKind, Model, Session, SessionOptions, StreamingWindow};
-use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
 use siskin_tests::attention_masks::{FIRST, PREFIX, RECENT, masked};
+use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
 
 fn options(window: Option<StreamingWindow>, batch: usize) -> SessionOptions {
     SessionOptions { window, batch, ..SessionOptions::default() }

@@ -189,7 +189,8 @@ fn what_would_be_computed_otherwise_is_rejected() {
         (bert, json!({"architectures": ["BertForMultipleChoice"]}), &[], Unsupported, "config.architectures"),
     ];
     for (number, (from, config, without, kind, place)) in cases.iter().enumerate() {
-        let error = packed(changed(from, &format!("rejected-{number}"), config.clone(), without)).unwrap_err();
+        let error =
+            packed(changed(from, &format!("rejected-{number}"), config.clone(), without)).unwrap_err();
         assert_eq!(error.kind(), *kind, "{from}, {config}: {error}");
         assert!(error.location().ends_with(place), "{from}, {config}: {error}");
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, OverflowMode, Pooling, Prompt, EncoderInput};
+use siskin::encoder::{EmbedOptions, Encoder, EncoderInput, EncoderOptions, OverflowMode, Pooling, Prompt};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};

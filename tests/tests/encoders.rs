@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, TextOutputs, EncoderInput};
+use siskin::encoder::{EmbedOptions, EncoderInput, OverflowMode, Pooling, TextOutputs};
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
@@ -392,7 +392,10 @@ fn rejected_texts_change_nothing() {
     let want = say(&mut context, &[6]).unwrap();
     let kind = |outcome: siskin::Result<()>| outcome.unwrap_err().kind();
     context.truncate(sequence, 1).unwrap();
-    let rejected = [EncoderInput::from(vec![9999]), EncoderInput { token_type_ids: vec![7], ..EncoderInput::from(vec![5]) }];
+    let rejected = [
+        EncoderInput::from(vec![9999]),
+        EncoderInput { token_type_ids: vec![7], ..EncoderInput::from(vec![5]) },
+    ];
     for text in &rejected {
         assert_eq!(kind(read(&mut context, text, sequence, OutputRows::None)), ErrorKind::Argument);
     }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, EncoderInput};
+use siskin::encoder::{EmbedOptions, EncoderInput, EncoderOptions, Pooling};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions, ExportReport};

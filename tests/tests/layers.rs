@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
 use serde_json::Value;
-use siskin::encoder::{ExitCriterion, OverflowMode, Scored, EncoderInput};
+use siskin::encoder::{EncoderInput, ExitCriterion, OverflowMode, Scored};
 use siskin::file::Bytes;
 use siskin::{DeviceKind, EncoderOptions, ErrorKind, LayerSet, Model, ModelOptions, OutputRows};
 use siskin_convert::import::safetensors;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use siskin::beam_search::{FinishedHypothesis, SearchOptions};
-use siskin::encoder::{OverflowMode, EncoderInput};
+use siskin::encoder::{EncoderInput, OverflowMode};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::seq2seq::GeneratedText;

@@ -1,6 +1,6 @@
 //! Every encoder and encoder–decoder family compared to PyTorch, and all ways of running it compared to each other.
 
-use siskin::encoder::{EncoderOptions, EncoderInput};
+use siskin::encoder::{EncoderInput, EncoderOptions};
 use siskin::{
     BatchEntry, Context, CpuFeatures, DeviceKind, ErrorKind, OutputRows, SequenceInput, SessionOptions,
 };
@@ -156,7 +156,10 @@ fn what_cannot_be_read_is_rejected() {
         kind(EncoderInput { ids: vec![5], token_type_ids: vec![0, 1], ..EncoderInput::default() }),
         ErrorKind::Argument
     );
-    assert_eq!(kind(EncoderInput { ids: vec![5], features: vec![0.5], ..EncoderInput::default() }), ErrorKind::Argument);
+    assert_eq!(
+        kind(EncoderInput { ids: vec![5], features: vec![0.5], ..EncoderInput::default() }),
+        ErrorKind::Argument
+    );
     assert!(model.session(SessionOptions::default()).is_err(), "BERT does not write");
 
     let golden = load("t5", None);

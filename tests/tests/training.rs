@@ -505,7 +505,11 @@ fn text_fields_and_class_names_can_be_set() {
     ] {
         rejected(&classes(&place, data), key, what);
     }
-    rejected(&of_tokens(&fewer), "data.class_names", "record 16: its class is out of range for the 2 classes");
+    rejected(
+        &of_tokens(&fewer),
+        "data.class_names",
+        "record 16: its class is out of range for the 2 classes",
+    );
     let mut causal = place.config(ADAMW);
     causal.data.label_field = Some("kind".to_owned());
     rejected(&causal, "data.label_field", "the task causal_lm has no classes");

@@ -4,8 +4,8 @@ mod commands;
 mod cross_compile;
 mod env;
 mod library;
-mod test_output;
 mod shell;
+mod test_output;
 mod tools;
 
 use std::process::ExitCode;

@@ -15,9 +15,10 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     let model_config = model.config();
     let source = match model_config.features {
         0 => EncoderInput::from(ids(args.prompt.clamp(1, model_config.encoder_context.max(1)), model)?),
-        columns => {
-            EncoderInput { features: vec![0.0; FRAMES * model_config.encoder_context * columns], ..EncoderInput::default() }
-        }
+        columns => EncoderInput {
+            features: vec![0.0; FRAMES * model_config.encoder_context * columns],
+            ..EncoderInput::default()
+        },
     };
     let mut session = model.session(SessionOptions {
         context: args.depth + args.generate.max(FIRST_PROMPT),

@@ -105,8 +105,8 @@ fn with_field(sampler: &SamplerArgs, name: &str, value: &str) -> Result<SamplerA
         fields.insert("greedy".to_owned(), Value::Bool(false));
     }
     fields.insert(name.to_owned(), value);
-    let mut changed: SamplerArgs =
-        serde_json::from_value(fields.into()).map_err(|error| Error::argument(location, error.to_string()))?;
+    let mut changed: SamplerArgs = serde_json::from_value(fields.into())
+        .map_err(|error| Error::argument(location, error.to_string()))?;
     if name != "logit_bias" {
         changed.copy_biases(sampler);
     }

@@ -15,7 +15,13 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
     let text = |row: usize| match rows.get(row) {
         Some(Row { ids, token_types, global, after, .. }) => {
             let (ids, token_type_ids, global_positions) = (ids.clone(), token_types.clone(), global.clone());
-            EncoderInput { ids, token_type_ids, global_positions, padding_token: *after, ..EncoderInput::default() }
+            EncoderInput {
+                ids,
+                token_type_ids,
+                global_positions,
+                padding_token: *after,
+                ..EncoderInput::default()
+            }
         }
         None => EncoderInput { features: input.frames(row), ..EncoderInput::default() },
     };
@@ -32,7 +38,13 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
 }
 
 /// Returns the rows of every token, or one row per text if the head is a classifier.
-fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[EncoderInput]) -> Result<Table> {
+fn read(
+    model: &Model,
+    args: &ModelArgs,
+    input: &Input,
+    rows: &[Row],
+    texts: &[EncoderInput],
+) -> Result<Table> {
     let mut encoder = model.encoder(EncoderOptions { cache: args.kv, ..EncoderOptions::default() })?;
     let columns = encoder.columns();
     let hidden = if model.graphs().decoder.is_some() { "encoder_hidden" } else { "last_hidden_state" };

@@ -34,7 +34,8 @@ struct ReplyLine<'a> {
 }
 
 fn failure<S: Serializer>(error: &Error, to: S) -> std::result::Result<S::Ok, S::Error> {
-    json!({"code": error.kind().code(), "location": error.location(), "message": error.message()}).serialize(to)
+    json!({"code": error.kind().code(), "location": error.location(), "message": error.message()})
+        .serialize(to)
 }
 
 fn panic<S: Serializer>(message: &str, to: S) -> std::result::Result<S::Ok, S::Error> {

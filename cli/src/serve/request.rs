@@ -5,9 +5,9 @@ use super::fields::JsonFields;
 use crate::embed::VectorArgs;
 use crate::fill_mask;
 use crate::options::SamplerArgs;
+use crate::text_generation::SearchArgs;
 use crate::texts::{OVERLAP, OverflowArgs, WholeOverflow};
 use crate::transcribe::TranscriptionArgs;
-use crate::text_generation::SearchArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use siskin::encoder::OverflowMode;
@@ -150,7 +150,10 @@ impl Request {
         }
         let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            Error::argument("request", format!("no task specified; expected one of {}, cancel", names.join(", ")))
+            Error::argument(
+                "request",
+                format!("no task specified; expected one of {}, cancel", names.join(", ")),
+            )
         })?;
         let ask = kind.1(kind.0, fields)?;
         Ok(ParsedLine::Request(Box::new(Self { id: id.clone(), ask })))

@@ -6,7 +6,9 @@ use super::request::{Id, Request, RequestKind, RequestTask, TextRequest};
 use super::request_queue::{Job, RequestQueue};
 use crate::answer::CANCELED;
 use crate::options::SamplerArgs;
-use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, text_generation, transcribe};
+use crate::{
+    answer_question, classify, embed, fill_mask, memory, output, rerank, tag, text_generation, transcribe,
+};
 use serde_json::{Value, json};
 use siskin::audio::AudioSamples;
 use siskin::logits_processors::LogitsProcessorOptions;

@@ -79,8 +79,11 @@ impl Calibration {
         };
         let size = CHUNK.min(max.max(1));
         if tokens.len() < size {
-            let message =
-                format!("the text has only {} tokens; at least {size} are required, {} or more recommended", tokens.len(), size * CHUNKS);
+            let message = format!(
+                "the text has only {} tokens; at least {size} are required, {} or more recommended",
+                tokens.len(),
+                size * CHUNKS
+            );
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
         Self::read(&model, &chunks(&tokens, size, tokenizer.bos().or(tokenizer.cls())), progress)

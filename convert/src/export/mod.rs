@@ -127,11 +127,15 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static ExportFormat
     match name {
         Some(name) => FORMATS.iter().copied().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
-            Error::argument("format", format!("unknown format '{name}'; expected one of {}", names.join(", ")))
+            Error::argument(
+                "format",
+                format!("unknown format '{name}'; expected one of {}", names.join(", ")),
+            )
         }),
-        None if has_ending("safetensors") => {
-            Err(Error::argument(to.display().to_string(), "safetensors exports are directories; pass a directory"))
-        }
+        None if has_ending("safetensors") => Err(Error::argument(
+            to.display().to_string(),
+            "safetensors exports are directories; pass a directory",
+        )),
         None if has_ending("siskin") => Err(Error::argument(
             to.display().to_string(),
             "a .siskin file is not an export: use `siskin convert`",

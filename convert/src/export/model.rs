@@ -34,7 +34,12 @@ impl<'a> ExportModel<'a> {
     /// Calls `with` with the model as its family sees it.
     pub(super) fn seen_by_family<T>(&self, with: impl FnOnce(&ExportedModel<'_>) -> T) -> T {
         let has = |name: &str| self.file.tensor(name).is_some();
-        with(&ExportedModel { config: &self.config, model_config: &self.model_config, graphs: &self.graphs, has: &has })
+        with(&ExportedModel {
+            config: &self.config,
+            model_config: &self.model_config,
+            graphs: &self.graphs,
+            has: &has,
+        })
     }
 
     /// Returns the graph that hyperparameters are taken from.

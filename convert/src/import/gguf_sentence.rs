@@ -188,7 +188,11 @@ mod tests {
         ];
         for (name, kind, tensors) in cases {
             let error = read(&file(1, tensors)).unwrap_err();
-            assert_eq!((error.kind(), error.location()), (kind, format!("tensors.{name}").as_str()), "{error}");
+            assert_eq!(
+                (error.kind(), error.location()),
+                (kind, format!("tensors.{name}").as_str()),
+                "{error}"
+            );
         }
     }
 }

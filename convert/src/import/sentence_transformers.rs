@@ -201,7 +201,8 @@ fn floats(tensor: &safetensors::SafetensorsTensor, location: &str) -> Result<Vec
     let block = [BlockType::F32, BlockType::F16, BlockType::BF16]
         .into_iter()
         .find(|block| block.name() == tensor.dtype);
-    let unread = || Error::unsupported(location, format!("weights of type {} are not supported", tensor.dtype));
+    let unread =
+        || Error::unsupported(location, format!("weights of type {} are not supported", tensor.dtype));
     let block = block.ok_or_else(unread)?;
     let mut numbers = vec![0.0; tensor.data.len() / block.codec().bytes];
     match block.decode_row(&tensor.data, &mut numbers) {

@@ -4,8 +4,8 @@ use super::gguf::{Gguf, StringArray};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::arch::DESCRIPTORS;
 use siskin_tokenizer::{
-    Behavior, Merges, ModelKind, Normalizer, PreTokenizer, PreTokenizerStep, TemplateItem, TokenKind, Vocabulary,
-    VocabularyToken, named_pre_tokenizer, find_ends, from_byte_level,
+    Behavior, Merges, ModelKind, Normalizer, PreTokenizer, PreTokenizerStep, TemplateItem, TokenKind,
+    Vocabulary, VocabularyToken, find_ends, from_byte_level, named_pre_tokenizer,
 };
 
 /// SentencePiece's replacement of a space.
@@ -46,7 +46,8 @@ pub fn vocabulary(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
-    let PreTokenizer { pre_tokenizers, whole_first, add_bos, byte_level, spells_spaces, .. } = named_pre_tokenizer(pre)?;
+    let PreTokenizer { pre_tokenizers, whole_first, add_bos, byte_level, spells_spaces, .. } =
+        named_pre_tokenizer(pre)?;
     let spell = |text: &[u8]| match (byte_level, spells_spaces) {
         (true, _) => std::str::from_utf8(text).ok().and_then(from_byte_level),
         (_, true) => Some(spaced(text)),

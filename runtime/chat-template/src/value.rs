@@ -177,8 +177,8 @@ impl TemplateValue {
 }
 
 fn deeper<'v>(mut parts: impl Iterator<Item = &'v TemplateValue>) -> Eval<u32> {
-    let depth =
-        parts.try_fold(0, |depth: u32, part| Some(depth.max(part.depth())).filter(|depth| *depth < MAX_DEPTH));
+    let depth = parts
+        .try_fold(0, |depth: u32, part| Some(depth.max(part.depth())).filter(|depth| *depth < MAX_DEPTH));
     match depth {
         Some(depth) => Ok(depth + 1),
         None => fail!("nests lists or mappings more than {MAX_DEPTH} levels deep"),

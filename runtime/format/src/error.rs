@@ -116,7 +116,8 @@ impl Error {
         if self.location.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")) {
             return self;
         }
-        let location = if self.location.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.location) };
+        let location =
+            if self.location.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.location) };
         self.location = Cow::Owned(location);
         self
     }

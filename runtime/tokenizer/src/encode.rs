@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::Tokenizer;
+use super::fallible_alloc;
 use super::model::{self, ModelBuffers, ModelTables, TokenSpan};
 use super::normalize::{Circumstances, Rewriting, Stage};
 use super::regex::Matcher;
-use super::fallible_alloc;
 use super::section::{SectionTable, attribute, field, flag};
 use super::split::Piece;
 use super::token_kind::TokenKind;

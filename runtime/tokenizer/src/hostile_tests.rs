@@ -87,13 +87,17 @@ fn impossible_vocabularies_are_rejected() {
     };
     assert!(rejected(|v| v.tokens.clear()).location().contains("tokens"));
     assert!(
-        rejected(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())])).location().contains("merges[0]")
+        rejected(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())]))
+            .location()
+            .contains("merges[0]")
     );
     assert!(rejected(|v| v.special.bos = Some(9999)).location().contains("special"));
     assert!(rejected(|v| v.ends = vec![9999]).message().contains("9999"));
     assert!(rejected(|v| v.tokens[3].score = f32::NAN).location().contains("scores[3]"));
     assert!(rejected(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).location().contains("tokens[3]"));
-    assert!(rejected(|v| v.pre_tokenizers = vec![PreTokenizerStep::isolated("(")]).location().contains("pattern"));
+    assert!(
+        rejected(|v| v.pre_tokenizers = vec![PreTokenizerStep::isolated("(")]).location().contains("pattern")
+    );
     assert!(rejected(|v| v.normalizers = vec![Normalizer::Charsmap]).location().contains("charsmap"));
     assert!(
         rejected(|v| v.normalizers = vec![Normalizer::Suffix("x".repeat(4096))])

@@ -31,15 +31,15 @@ mod charsmap;
 mod decode;
 mod encode;
 mod ends;
-mod pre_tokenizers;
+mod fallible_alloc;
 mod guard;
 mod hash;
 mod model;
 mod normalize;
+mod pre_tokenizers;
 mod read;
 mod record;
 mod regex;
-mod fallible_alloc;
 mod section;
 mod spans;
 mod split;
@@ -56,9 +56,9 @@ pub use byte_level::{from_byte_level, to_byte_level};
 pub use decode::DecodeOptions;
 pub use encode::{EncodeOptions, EncodeScratch};
 pub use ends::find_ends;
-pub use pre_tokenizers::{PreTokenizer, named_pre_tokenizer, pre_tokenizer_like};
 pub use model::{ModelKind, TokenSpan};
 pub use normalize::Normalizer;
+pub use pre_tokenizers::{PreTokenizer, named_pre_tokenizer, pre_tokenizer_like};
 pub use split::{Behavior, PreTokenizerStep};
 pub use token_kind::TokenKind;
 pub use vocabulary::{Merges, SpecialIds, TemplateItem, Trim, Vocabulary, VocabularyToken};
@@ -248,7 +248,9 @@ fn read_template(section: &TokenizerSection) -> Result<[Vec<TemplateItem>; 2]> {
         for _ in 0..count {
             let (kind, id, token_type) = (word()?, word()?, word()?);
             list.push(match kind {
-                0 if id < section.field(field::TOKENS) && id != NONE => TemplateItem::Token { id, token_type },
+                0 if id < section.field(field::TOKENS) && id != NONE => {
+                    TemplateItem::Token { id, token_type }
+                }
                 1 => TemplateItem::First { token_type },
                 2 => TemplateItem::Second { token_type },
                 _ => return Err(wrong()),

@@ -2,9 +2,9 @@
 
 use super::aligned::Aligned;
 use super::charsmap::{Charsmap, MAX_REPLACEMENT_BYTES};
+use super::fallible_alloc;
 use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
-use super::fallible_alloc;
 use super::unicode::{self, NormalizationForm, SourceChar, set};
 use siskin_format::{Error, Result};
 

@@ -180,7 +180,9 @@ const ADD_BOS: &[&str] = &[
 /// Returns the properties of the pre-tokenizer `name`; an error for unknown names.
 pub fn named_pre_tokenizer(name: &str) -> Result<PreTokenizer> {
     let pre_tokenizers = match name {
-        "superbpe" => vec![PreTokenizerStep::isolated(r"\p{N}+"), PreTokenizerStep::DigitGroups { at_word_ends: false }],
+        "superbpe" => {
+            vec![PreTokenizerStep::isolated(r"\p{N}+"), PreTokenizerStep::DigitGroups { at_word_ends: false }]
+        }
         "afmoe" => vec![
             PreTokenizerStep::DigitGroups { at_word_ends: false },
             PreTokenizerStep::isolated(AFMOE_SCRIPTS),
@@ -190,7 +192,11 @@ pub fn named_pre_tokenizer(name: &str) -> Result<PreTokenizer> {
             vec![PreTokenizerStep::DigitGroups { at_word_ends: true }, PreTokenizerStep::isolated(GPT_4O)]
         }
         "whitespace" => {
-            vec![PreTokenizerStep::Pattern { pattern: r"\S+".to_owned(), behavior: Behavior::Removed, invert: true }]
+            vec![PreTokenizerStep::Pattern {
+                pattern: r"\S+".to_owned(),
+                behavior: Behavior::Removed,
+                invert: true,
+            }]
         }
         _ => {
             let row = PATTERNS.iter().find(|(names, _)| names.contains(&name));
@@ -218,7 +224,10 @@ pub fn named_pre_tokenizer(name: &str) -> Result<PreTokenizer> {
 pub fn pre_tokenizer_like(pre_tokenizers: &[PreTokenizerStep], whole_first: bool) -> Option<&'static str> {
     let alike = |patterns: &[&str]| {
         patterns.len() == pre_tokenizers.len()
-            && patterns.iter().zip(pre_tokenizers).all(|(pattern, step)| *step == PreTokenizerStep::isolated(pattern))
+            && patterns
+                .iter()
+                .zip(pre_tokenizers)
+                .all(|(pattern, step)| *step == PreTokenizerStep::isolated(pattern))
     };
     let names = PATTERNS.iter().filter(|(_, patterns)| alike(patterns)).flat_map(|(names, _)| names.iter());
     let mut names = names.copied();

@@ -50,7 +50,11 @@ impl Tokenizer {
             trim: self.trim,
             normalizers: self.read("normalizer", SectionTable::Normalizer, Normalizer::from_record)?,
             charsmap: self.section.table(SectionTable::Charsmap).to_vec(),
-            pre_tokenizers: self.read("pre_tokenizer", SectionTable::PreTokenizer, PreTokenizerStep::from_record)?,
+            pre_tokenizers: self.read(
+                "pre_tokenizer",
+                SectionTable::PreTokenizer,
+                PreTokenizerStep::from_record,
+            )?,
             special: self.special(),
             add_bos: has(flag::ADD_BOS),
             add_eos: has(flag::ADD_EOS),

@@ -1,8 +1,8 @@
 //! Pre-tokenizers: splitting text into the pieces that the model encodes one at a time.
 
+use super::fallible_alloc;
 use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
-use super::fallible_alloc;
 use super::unicode::{self, set};
 use siskin_format::{Error, Result};
 use std::ops::Range;
@@ -272,7 +272,8 @@ mod tests {
             (Behavior::MergedWithNext, vec!["the", "-final", "-", "-countdown"]),
             (Behavior::Contiguous, vec!["the", "-", "final", "--", "countdown"]),
         ] {
-            let pre_tokenizer_step = PreTokenizerStep::Pattern { pattern: "-".into(), behavior, invert: false };
+            let pre_tokenizer_step =
+                PreTokenizerStep::Pattern { pattern: "-".into(), behavior, invert: false };
             assert_eq!(pieces(pre_tokenizer_step, text), wanted, "{behavior:?}");
         }
     }

@@ -111,10 +111,7 @@ pub fn import_cycles(tree: &Tree) -> Vec<String> {
         .iter()
         .filter(|(folder, modules, _)| !known.contains(&((*folder).to_owned(), modules.join(" "))));
     breaches.extend(stale.map(|(folder, modules, _)| {
-        format!(
-            "{LIST}:1: {} in `{folder}` are no cycle now; change or remove the entry",
-            modules.join(", ")
-        )
+        format!("{LIST}:1: {} in `{folder}` are no cycle now; change or remove the entry", modules.join(", "))
     }));
     breaches
 }

@@ -138,9 +138,10 @@ pub(super) fn open(start: &DeviceArguments<'_>) -> Result<Option<DeviceRunner>> 
     }
     match start.config.device.as_str() {
         "cpu" if precision == Precision::F32 => Ok(None),
-        "cpu" => {
-            Err(Error::argument("precision", "only f32 is supported on the CPU; remove this setting, or set device = \"cuda\""))
-        }
+        "cpu" => Err(Error::argument(
+            "precision",
+            "only f32 is supported on the CPU; remove this setting, or set device = \"cuda\"",
+        )),
         "cuda" => cuda(start).map(Some),
         other => Err(unknown("device", "device", other, &["cpu", "cuda"])),
     }

@@ -2,8 +2,8 @@
 
 use crate::Subcommand;
 use crate::cross_compile;
-use crate::test_output::Tests;
 use crate::shell::{self, ALL_CASES, Result, WITHOUT_TRACT, shown};
+use crate::test_output::Tests;
 use crate::tools;
 use std::process::{Command, Stdio};
 use std::time::Instant;

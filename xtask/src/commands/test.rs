@@ -2,8 +2,8 @@
 
 use super::{android, arm, c, counts, cuda, export, ios, model, size};
 use crate::Subcommand;
-use crate::test_output::{self, Tests};
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
+use crate::test_output::{self, Tests};
 use crate::tools;
 use std::collections::VecDeque;
 use std::fs;
@@ -180,7 +180,8 @@ fn recorded(step: &'static Step, extent: Extent, shown: bool) -> Ran {
     if let Outcome::Failed(why) = &outcome {
         eprintln!("{}: {why}", step.name);
     }
-    let worked = test_output::last_after(&said, step.name, PROCESSORS).and_then(|seconds| seconds.parse().ok());
+    let worked =
+        test_output::last_after(&said, step.name, PROCESSORS).and_then(|seconds| seconds.parse().ok());
     Ran { step, outcome, seconds: begun.elapsed().as_secs_f64(), worked, tests: Tests::read(&said) }
 }
 

@@ -160,12 +160,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
 
     /// Returns the global attention mask, or an error if the graph has no such input.
     pub(super) fn marks(&self) -> Result<String> {
-        let what = || {
-            Error::unsupported(
-                "graph",
-                "global attention of Longformer without marked tokens",
-            )
-        };
+        let what = || Error::unsupported("graph", "global attention of Longformer without marked tokens");
         self.inputs.marks.clone().ok_or_else(what)
     }
 }

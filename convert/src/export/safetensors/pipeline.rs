@@ -64,8 +64,11 @@ struct Metaspace {
 fn metaspace(vocabulary: &Vocabulary) -> Option<Metaspace> {
     let marks =
         |step: &Normalizer| matches!(step, Normalizer::Replace { from, to } if from == SPACE && to == " ");
-    let cut =
-        PreTokenizerStep::Pattern { pattern: " ".to_owned(), behavior: Behavior::MergedWithNext, invert: false };
+    let cut = PreTokenizerStep::Pattern {
+        pattern: " ".to_owned(),
+        behavior: Behavior::MergedWithNext,
+        invert: false,
+    };
     let split = match &vocabulary.pre_tokenizers[..] {
         [] => false,
         [only] if *only == cut => true,

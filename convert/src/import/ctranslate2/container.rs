@@ -218,9 +218,9 @@ fn parse(bytes: &Bytes) -> Result<Container> {
         let alias = reader.text(&format!("alias {number}"))?;
         let location = format!("alias {number} ({alias})");
         let name = reader.text(&location)?;
-        let target = *index
-            .get(&name)
-            .ok_or_else(|| Error::corrupt(&location, format!("refers to '{name}', which is not in the file")))?;
+        let target = *index.get(&name).ok_or_else(|| {
+            Error::corrupt(&location, format!("refers to '{name}', which is not in the file"))
+        })?;
         if index.insert(alias.clone(), target).is_some() {
             return Err(Error::corrupt(location, "occurs twice"));
         }

@@ -33,7 +33,9 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
         {
             if !names.insert(tensor.name.clone()) {
                 let location = format!("tensors.{}", tensor.name);
-                return Err(Error::corrupt(location, "the tensor occurs in two parts").within(&name(&sibling)));
+                return Err(
+                    Error::corrupt(location, "the tensor occurs in two parts").within(&name(&sibling))
+                );
             }
             tensors.push(tensor);
         }
@@ -68,12 +70,17 @@ fn number(part: &GgufPart, key: &str) -> Result<Option<u64>> {
 }
 
 fn check(part: GgufPart, index: u64, count: u64) -> Result<GgufPart> {
-    let known = |number: Option<u64>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
+    let known =
+        |number: Option<u64>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
     match (number(&part, "split.no")?, number(&part, "split.count")?) {
         (Some(no), Some(of)) if no == index && of == count => Ok(part),
         (no, of) => Err(Error::corrupt(
             "split.no",
-            format!("the metadata says part {} of {}, but the file name part {index} of {count}", known(no), known(of)),
+            format!(
+                "the metadata says part {} of {}, but the file name part {index} of {count}",
+                known(no),
+                known(of)
+            ),
         )),
     }
 }

@@ -161,7 +161,9 @@ impl GgufValue {
                 })?;
                 let chunk = cursor.take(number.size(), location)?;
                 match number {
-                    Number::Bool if chunk[0] > 1 => Err(Error::corrupt(location, "a bool is neither 0 nor 1")),
+                    Number::Bool if chunk[0] > 1 => {
+                        Err(Error::corrupt(location, "a bool is neither 0 nor 1"))
+                    }
                     _ => Ok(number.read(chunk)),
                 }
             }

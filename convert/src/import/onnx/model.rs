@@ -438,7 +438,10 @@ fn check_order<'a>(graph: &OnnxGraph<'a>, known: &mut HashSet<&'a str>) -> Resul
         }
         for output in node.outputs.iter().filter(|name| !name.is_empty()) {
             if !known.insert(*output) {
-                return Err(Error::corrupt(location(), format!("produces `{}` a second time", short(output))));
+                return Err(Error::corrupt(
+                    location(),
+                    format!("produces `{}` a second time", short(output)),
+                ));
             }
             made.push(*output);
         }

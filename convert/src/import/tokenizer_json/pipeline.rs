@@ -211,8 +211,11 @@ fn behavior(place: &JsonValue<'_>) -> Result<Behavior> {
 }
 
 fn pre_tokenizer(place: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
-    let cut =
-        |pattern: &str, behavior, invert| PreTokenizerStep::Pattern { pattern: pattern.to_owned(), behavior, invert };
+    let cut = |pattern: &str, behavior, invert| PreTokenizerStep::Pattern {
+        pattern: pattern.to_owned(),
+        behavior,
+        invert,
+    };
     let steps = &mut vocabulary.pre_tokenizers;
     match place.kind()? {
         "ByteLevel" => return byte_level(place, vocabulary),
@@ -223,7 +226,9 @@ fn pre_tokenizer(place: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Voc
         }
         "Whitespace" => steps.push(cut(WORDS, Behavior::Removed, true)),
         "WhitespaceSplit" => steps.push(cut(r"\s+", Behavior::Removed, false)),
-        "Digits" if place.flag("individual_digits", false)? => steps.push(PreTokenizerStep::isolated(r"\p{N}")),
+        "Digits" if place.flag("individual_digits", false)? => {
+            steps.push(PreTokenizerStep::isolated(r"\p{N}"))
+        }
         "Digits" => steps.push(PreTokenizerStep::isolated(r"\p{N}+")),
         "Punctuation" => steps.push(cut(PUNCTUATION, behavior(place)?, false)),
         "BertPreTokenizer" => steps.extend(bert_pre_tokenizers()),
@@ -278,8 +283,11 @@ fn metaspace(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
         None => "never",
     };
     let steps = &mut vocabulary.normalizers;
-    let by_words =
-        [PreTokenizerStep::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false }];
+    let by_words = [PreTokenizerStep::Pattern {
+        pattern: r"\s+".to_owned(),
+        behavior: Behavior::Removed,
+        invert: false,
+    }];
     if vocabulary.pre_tokenizers == by_words {
         // Splitting into words first and marking each is the same as one space before every word.
         if scheme != "always" {
@@ -305,7 +313,11 @@ fn metaspace(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     }
     if place.flag("split", true)? {
         let behavior = Behavior::MergedWithNext;
-        vocabulary.pre_tokenizers.push(PreTokenizerStep::Pattern { pattern: " ".to_owned(), behavior, invert: false });
+        vocabulary.pre_tokenizers.push(PreTokenizerStep::Pattern {
+            pattern: " ".to_owned(),
+            behavior,
+            invert: false,
+        });
     }
     Ok(())
 }

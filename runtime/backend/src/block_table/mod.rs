@@ -509,7 +509,8 @@ fn no_block() -> Error {
 }
 
 fn too_long(end: usize, context: usize) -> Error {
-    let message =
-        format!("{end} tokens exceed the context length of {context}; use a larger context or truncate the input");
+    let message = format!(
+        "{end} tokens exceed the context length of {context}; use a larger context or truncate the input"
+    );
     Error::new(ErrorKind::TooLong, "tokens", message)
 }

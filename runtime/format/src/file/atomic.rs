@@ -147,9 +147,11 @@ impl AtomicFile {
 fn cannot_create(target: &Path, error: &io::Error) -> Error {
     let location = target.display().to_string();
     match target.parent() {
-        Some(folder) if error.kind() == io::ErrorKind::NotFound => {
-            Error::new(ErrorKind::Io, location, format!("the directory `{}` does not exist", folder.display()))
-        }
+        Some(folder) if error.kind() == io::ErrorKind::NotFound => Error::new(
+            ErrorKind::Io,
+            location,
+            format!("the directory `{}` does not exist", folder.display()),
+        ),
         _ => Error::io(location, error),
     }
 }

@@ -162,7 +162,10 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     let count = fields.u32("sections")? as usize;
     let length = fields.u64("length")?;
     if length != bytes.len() as u64 {
-        let message = format!("the header says {length} bytes, but the file has {}; copy or convert it again", bytes.len());
+        let message = format!(
+            "the header says {length} bytes, but the file has {}; copy or convert it again",
+            bytes.len()
+        );
         return Err(fields.corrupt("length", message));
     }
     fields.take(8, "reserved")?;
@@ -205,7 +208,8 @@ fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
             return Err(Error::corrupt(location("offset"), "overlaps the header or section table"));
         }
         let end = section.offset.checked_add(section.length).filter(|&end| end <= file);
-        let end = end.ok_or_else(|| Error::corrupt(location("length"), "reaches past the end of the file"))?;
+        let end =
+            end.ok_or_else(|| Error::corrupt(location("length"), "reaches past the end of the file"))?;
         taken.push((section.offset, end, section));
     }
     taken.sort_by_key(|&(start, end, _)| (start, end));
@@ -224,7 +228,10 @@ fn check_kinds(sections: Vec<Section>) -> Result<Vec<Section>> {
         let location = format!("section table: {}", section.name());
         match section.kind() {
             None if section.flags & REQUIRED != 0 => {
-                return Err(Error::unsupported(location, "required and unknown to this version; update Siskin"));
+                return Err(Error::unsupported(
+                    location,
+                    "required and unknown to this version; update Siskin",
+                ));
             }
             None | Some(SectionKind::Adapter) => {}
             Some(_) if sections[..index].iter().any(|other| other.number == section.number) => {

@@ -194,13 +194,7 @@ pub(super) fn decoder(
     let mut x = x;
     for layer in 0..h.layers {
         x = layers.attend(&mut b, h, layer, encoder_decoder::attention_of_decoder(&encoder, h, layer), x);
-        x = layers.attend_memory(
-            &mut b,
-            h,
-            layer,
-            encoder_decoder::cross_attention(&encoder, h, layer),
-            x,
-        );
+        x = layers.attend_memory(&mut b, h, layer, encoder_decoder::cross_attention(&encoder, h, layer), x);
         x = layers.feed(&mut b, h, layer, x);
     }
     let wanted = b.select_outputs(x);

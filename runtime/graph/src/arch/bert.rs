@@ -110,8 +110,9 @@ pub(super) fn read_model_config(config: &ConfigReader, first: usize) -> Result<M
     model_config.encoder_context = model_config.context;
     if let Some(count) = config.count(&["position_projections"])? {
         // The projection matrices of a layer have one column per position of the longest sequence.
-        let numbers =
-            count.checked_mul(model_config.encoder_context).filter(|&numbers| count > 0 && numbers <= 1 << 26);
+        let numbers = count
+            .checked_mul(model_config.encoder_context)
+            .filter(|&numbers| count > 0 && numbers <= 1 << 26);
         numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
         model_config.projected_positions = count;
     }

@@ -89,7 +89,11 @@ impl ConfigReader {
         match self.count(keys)? {
             Some(0) => Err(Error::corrupt(place(), "must not be zero")),
             Some(count) => Ok(count),
-            None => Err(Error::new(ErrorKind::Missing, place(), format!("missing; expected one of the keys {}", keys.join(", ")))),
+            None => Err(Error::new(
+                ErrorKind::Missing,
+                place(),
+                format!("missing; expected one of the keys {}", keys.join(", ")),
+            )),
         }
     }
 

@@ -107,7 +107,9 @@ pub(super) const RULES: &[TensorRule] = &[
 pub(super) fn attention_scale(config: &ConfigReader, model_config: &ModelConfig) -> Result<f32> {
     let scalar = match config.number(&["query_pre_attn_scalar"])? {
         Some(scalar) if scalar > 0.0 => scalar as f32,
-        _ if model_config.layers == 46 || model_config.layers == 62 => (model_config.width / model_config.heads) as f32,
+        _ if model_config.layers == 46 || model_config.layers == 62 => {
+            (model_config.width / model_config.heads) as f32
+        }
         _ => model_config.head_size as f32,
     };
     Ok(1.0 / scalar.sqrt())

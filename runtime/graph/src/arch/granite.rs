@@ -47,7 +47,8 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 pub(super) fn graph(config: &ConfigReader, model_config: &ModelConfig, b: Builder<'_>) -> Result<Graph> {
     let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
-    let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(model_config.attention_scale());
+    let scale =
+        number(&["attention_multiplier", "attention.scale"])?.unwrap_or(model_config.attention_scale());
     let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);
     if divisor == 0.0 {
         return Err(Error::corrupt("config.logits_scaling", "must not be zero"));

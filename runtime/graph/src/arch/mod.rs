@@ -215,8 +215,9 @@ impl Family {
     /// Builds the graphs for `config`, given which tensors the source has.
     pub fn build(&self, config: &ConfigReader, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
         let model_config = (self.read_config)(config)?;
-        let write =
-            |forward: &Forward| layer_kinds::apply(config, forward(config, &model_config, Builder::new(has))?);
+        let write = |forward: &Forward| {
+            layer_kinds::apply(config, forward(config, &model_config, Builder::new(has))?)
+        };
         let (encoder, decoder) = match &self.topology {
             Topology::Decoder(decoder) if embedding_decoder::reads(self, config)? => {
                 (Some(embedding_decoder::of(self, config, &write(decoder)?)?), None)

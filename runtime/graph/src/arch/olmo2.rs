@@ -96,7 +96,10 @@ fn read_model_config(config: &ConfigReader) -> Result<ModelConfig> {
         Some(Value::Array(list)) => {
             let slides: Option<Vec<bool>> = list.iter().map(Value::as_bool).collect();
             let slides = slides.filter(|slides| slides.len() == model_config.layers).ok_or_else(|| {
-                Error::corrupt(format!("config.{PATTERN}"), format!("expected {} booleans", model_config.layers))
+                Error::corrupt(
+                    format!("config.{PATTERN}"),
+                    format!("expected {} booleans", model_config.layers),
+                )
             })?;
             model_config.slide(config, |layer| slides[layer])?;
         }

@@ -18,7 +18,9 @@ pub(super) static FAMILY: Family = Family {
         model_config.slide(config, |_| true)?;
         Ok(model_config)
     },
-    topology: Topology::Decoder(|config, model_config, b| LlamaVariant::default().graph(config, model_config, b)),
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant::default().graph(config, model_config, b)
+    }),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

@@ -15,7 +15,9 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: model_config,
-    topology: Topology::Decoder(|config, model_config, b| LlamaVariant::default().graph(config, model_config, b)),
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant::default().graph(config, model_config, b)
+    }),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

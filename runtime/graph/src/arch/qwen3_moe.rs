@@ -16,7 +16,9 @@ pub(super) static FAMILY: Family = Family {
     read_config: |config| {
         let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
-        model_config.windows.fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
+        model_config
+            .windows
+            .fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
         Ok(model_config)
     },
     topology: Topology::Decoder(|config, model_config, b| {

@@ -135,7 +135,12 @@ fn divide_by_factors(config: &ConfigReader, rope: &mut RopeTable) -> Result<()> 
 }
 
 /// Dynamic NTK: the base grows once the sequence is longer than the context that the model was trained for.
-fn dynamic(parameters: &RopeConfig<'_>, model_config: &ModelConfig, plain: &[f64], base: f64) -> Result<RopeTable> {
+fn dynamic(
+    parameters: &RopeConfig<'_>,
+    model_config: &ModelConfig,
+    plain: &[f64],
+    base: f64,
+) -> Result<RopeTable> {
     let factor = parameters.required("factor", "rope.scaling.factor")?;
     let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
     let length = parameters.config.count(&keys)?.unwrap_or(model_config.context);

@@ -21,8 +21,11 @@ pub(super) static FAMILY: Family = Family {
     },
     topology: Topology::Decoder(|config, model_config, b| {
         let rotated = rotated_layers(config, model_config)?;
-        LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }
-            .graph(config, model_config, b)
+        LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }.graph(
+            config,
+            model_config,
+            b,
+        )
     }),
 };
 

@@ -18,8 +18,13 @@ use crate::{
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
-pub(super) static FAMILY: Family =
-    Family { name: "t5", tasks: Tasks::NAMED, bidirectional_key: None, read_config: model_config, topology: FORM };
+pub(super) static FAMILY: Family = Family {
+    name: "t5",
+    tasks: Tasks::NAMED,
+    bidirectional_key: None,
+    read_config: model_config,
+    topology: FORM,
+};
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     family: &FAMILY,

@@ -114,7 +114,7 @@ pub fn without(graph: &Graph, skipped: LayerSet) -> Result<Graph> {
         let layer = layers.get(number).ok_or_else(|| {
             Error::argument(
                 "skip_layers",
-format!("layer {number} is out of range; the model has layers 0 to {}", layers.len() - 1),
+                format!("layer {number} is out of range; the model has layers 0 to {}", layers.len() - 1),
             )
         })?;
         instead[layer.output] = layer.input;

@@ -99,7 +99,9 @@ impl SearchOptions {
                 format!("expected 1 to {beams} (the number of beams), got {num_return_sequences}"),
             ));
         }
-        for (name, value) in [("length_penalty", self.length_penalty), ("diversity_penalty", self.diversity_penalty)] {
+        for (name, value) in
+            [("length_penalty", self.length_penalty), ("diversity_penalty", self.diversity_penalty)]
+        {
             if !value.is_finite() {
                 return Err(Error::argument(name, format!("expected a finite number, got {value}")));
             }

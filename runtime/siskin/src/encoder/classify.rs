@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::text::numbered;
-use super::{Encoder, OverflowMode, TextWindow, EncoderInput};
+use super::{Encoder, EncoderInput, OverflowMode, TextWindow};
 use crate::model::Model;
 use crate::{Error, Result};
 use siskin_backend::context::OutputRows;

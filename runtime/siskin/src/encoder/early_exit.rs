@@ -68,7 +68,11 @@ impl Encoder {
     }
 
     /// Returns the class scores of each text, from the head at which it exited.
-    pub(super) fn read_early(&mut self, texts: &[EncoderInput], early: ExitCriterion) -> Result<Vec<Vec<f32>>> {
+    pub(super) fn read_early(
+        &mut self,
+        texts: &[EncoderInput],
+        early: ExitCriterion,
+    ) -> Result<Vec<Vec<f32>>> {
         let lengths = self.lengths(texts)?;
         let mut all = vec![Vec::new(); texts.len()];
         self.layers = vec![0; texts.len()];
@@ -98,7 +102,11 @@ impl Encoder {
 }
 
 /// Returns the encoder input of a sequence.
-pub(super) fn text<'a>(tokens: &'a EncoderInput, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
+pub(super) fn text<'a>(
+    tokens: &'a EncoderInput,
+    sequence: usize,
+    outputs: OutputRows<'a>,
+) -> SequenceInput<'a> {
     let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = tokens;
     SequenceInput {
         sequence,

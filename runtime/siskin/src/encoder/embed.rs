@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
-use super::{Encoder, OverflowMode, Pooling, EncoderInput, pooling};
+use super::{Encoder, EncoderInput, OverflowMode, Pooling, pooling};
 use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, Result};
@@ -153,7 +153,12 @@ impl Encoder {
         outcome
     }
 
-    fn pool(&mut self, texts: &[EncoderInput], options: &EmbedOptions, dense: &[Dense]) -> Result<Vec<Vec<f32>>> {
+    fn pool(
+        &mut self,
+        texts: &[EncoderInput],
+        options: &EmbedOptions,
+        dense: &[Dense],
+    ) -> Result<Vec<Vec<f32>>> {
         let mut vectors = vec![Vec::new(); texts.len()];
         self.encode(texts, pooling::output_rows(options.pooling), &mut |index, outputs| {
             let pooled = pooling::pool(options.pooling, outputs);

@@ -2,7 +2,7 @@
 
 use super::classify::softmax;
 use super::text::Pair;
-use super::{Encoder, OverflowMode, TextOutputs, EncoderInput};
+use super::{Encoder, EncoderInput, OverflowMode, TextOutputs};
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::context::OutputRows;
 use siskin_graph::OutputHead;
@@ -83,7 +83,8 @@ impl Encoder {
                 .iter_mut()
                 .for_each(|pair| pair.tokens.global_positions = (0..pair.places[0].end).collect());
         }
-        let inputs: Vec<EncoderInput> = pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
+        let inputs: Vec<EncoderInput> =
+            pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
         let mut found = vec![None; pairs.len()];
         self.encode(&inputs, OutputRows::All, &mut |index, outputs| {
             found[index] = best_answer(&pairs[index], outputs);

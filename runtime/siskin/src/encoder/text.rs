@@ -117,7 +117,9 @@ impl Encoder {
             let tokens = [&tokens[..inner.start], &tokens[part.clone()], &tokens[inner.end..]].concat();
             let token_type_ids = match token_types.is_empty() {
                 true => Vec::new(),
-                false => [&token_types[..inner.start], &token_types[part], &token_types[inner.end..]].concat(),
+                false => {
+                    [&token_types[..inner.start], &token_types[part], &token_types[inner.end..]].concat()
+                }
             };
             let spans = tokens[places[1].clone()].iter().map(|token| tokenizer.span(second, token)).collect();
             Pair { tokens: EncoderInput { token_type_ids, ..ids(&tokens) }, spans, places }

@@ -7,7 +7,7 @@ use siskin_backend::external_model::{
 };
 
 use crate::OutputHead;
-use crate::encoder::{EncoderOptions, EncoderInput};
+use crate::encoder::{EncoderInput, EncoderOptions};
 use crate::file::{File, Metadata};
 use crate::{
     CacheType, CpuFeatures, DeviceKind, ErrorKind, Model, ModelOptions, OutputRows, Result, SessionOptions,
@@ -126,8 +126,10 @@ fn what_an_engine_cannot_heed_is_rejected_or_told() {
 fn encoders_read_in_any_order() {
     let mut encoder = model().encoder(EncoderOptions::default()).unwrap();
     assert_eq!((encoder.head(), encoder.columns()), (OutputHead::Hidden, 2));
-    let texts =
-        [EncoderInput::from(vec![1]), EncoderInput { ids: vec![2, 3], token_type_ids: vec![0, 1], ..EncoderInput::default() }];
+    let texts = [
+        EncoderInput::from(vec![1]),
+        EncoderInput { ids: vec![2, 3], token_type_ids: vec![0, 1], ..EncoderInput::default() },
+    ];
     let mut rows = vec![Vec::new(); 2];
     encoder
         .encode(&texts, OutputRows::All, &mut |index, outputs| {

@@ -4,12 +4,12 @@
 //! generates their text, greedily or by beam search, with temperature fallback if the result is repetitive or unlikely.
 //! For longer audio, the next window begins where the last complete segment ended.
 
+mod decode;
 mod rules;
 mod segments;
 mod special;
 #[cfg(test)]
 mod tests;
-mod decode;
 
 use std::borrow::Cow;
 
@@ -20,11 +20,11 @@ use crate::encoder::EncoderInput;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::{Error, Result};
+use decode::DecodedWindow;
 use siskin_audio::{AudioSamples, Mel, RATE, resample};
 use siskin_backend::cancel::CancelHandle;
 use siskin_tokenizer::{DecodeOptions, EncodeOptions};
 use special::Special;
-use decode::DecodedWindow;
 
 /// Frames per second; two of them per row of encoder output.
 const FRAMES: usize = 100;

@@ -1,9 +1,9 @@
 //! Timestamp rules and segmentation, tested against OpenAI's description of them.
 
+use super::decode::repetition;
 use super::rules::{self, choose, probability};
 use super::segments::{SegmentFrames, cut};
 use super::special::Special;
-use super::decode::repetition;
 use crate::logits_processors::{LogitsProcessorOptions, ProcessorContext};
 use crate::sample::random::SamplerRandom;
 

@@ -43,7 +43,12 @@ const WORKS: [Work; 3] = [
         weights: "int8",
         theirs: [&["DynamicQuantizeLinear+MatMulInteger"], &["int8"]],
     },
-    Work { title: "int4 weights, f32 activations", ours: "int4", weights: "int4", theirs: [&["MatMulNBits"], &["u4"]] },
+    Work {
+        title: "int4 weights, f32 activations",
+        ours: "int4",
+        weights: "int4",
+        theirs: [&["MatMulNBits"], &["u4"]],
+    },
 ];
 
 /// Values that a program printed, by name.

@@ -1,13 +1,13 @@
 //! `deb`: Debian packages of the library, its header and the command, tested in a fresh Debian 12.
 
-mod socket_client;
 mod boot;
 mod emulator;
+mod installed_tests;
 mod machine;
 mod packages;
 mod roots;
 mod service;
-mod installed_tests;
+mod socket_client;
 
 use crate::shell::{self, Result};
 use crate::{Subcommand, library, tools};

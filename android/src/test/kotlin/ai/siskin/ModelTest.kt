@@ -65,7 +65,7 @@ class ModelTest {
     fun `a progress listener receives progress and can abort`() = runTest {
         val source = resource("siskin.models")!!.resolve("chat").path
         val calls = AtomicInteger()
-        val options = ModelOptions().apply { usePackedCache = false; recipe = "w4i" }
+        val options = ModelOptions().apply { usePackedCache = false; quantization = "w4i" }
         options.progressListener = ProgressListener { done, total ->
             assertTrue(done >= 0 && total >= 0)
             calls.incrementAndGet()
@@ -133,7 +133,7 @@ class ModelTest {
         assertThrows<SiskinException.Argument> { Model.open(smallModel("vectors")) { adapter = smallModel("adapter") } }
         // A base model with other weights needs `allowAnyBase`.
         val source = resource("siskin.models")!!.resolve("chat").path
-        val other = ModelOptions().apply { usePackedCache = false; recipe = "w8r"; adapter = smallModel("adapter") }
+        val other = ModelOptions().apply { usePackedCache = false; quantization = "w8r"; adapter = smallModel("adapter") }
         assertThrows<SiskinException.Argument> { Model.open(source, other) }
         other.allowAnyBase = true
         Model.open(source, other).close()
