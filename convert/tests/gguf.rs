@@ -177,7 +177,7 @@ fn real_models_keep_their_values() {
                     _ => at,
                 };
                 let mut expected = vec![0.0; tensor.columns];
-                assert!(block.decode_row(&source.data[from * size..][..size], &mut expected));
+                assert!(block.dequantize_row(&source.data[from * size..][..size], &mut expected));
                 assert_eq!(bits(&row(tensor, at)), bits(&expected), "{} row {at}", tensor.name);
             }
         }

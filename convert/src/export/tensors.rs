@@ -187,7 +187,7 @@ impl<'a> Entry<'a> {
             let mut encoded = vec![0; usual.row_bytes(values.len()).unwrap_or(0)];
             let mut again = vec![0.0; values.len()];
             let done =
-                usual.encode_row(&values, None, &mut encoded) && usual.decode_row(&encoded, &mut again);
+                usual.quantize_row(&values, None, &mut encoded) && usual.dequantize_row(&encoded, &mut again);
             exact &= done && values.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits());
             Ok(())
         })?;
@@ -296,7 +296,7 @@ impl<'a> Entry<'a> {
         let width = columns / count.max(1);
         let neighbors: Vec<f32> =
             (0..columns).map(|index| values[index % count * width + index / count]).collect();
-        self.read(block.encode_row(&neighbors, None, out))
+        self.read(block.quantize_row(&neighbors, None, out))
     }
 
     /// Writes the model's columns as rows.
@@ -326,7 +326,7 @@ impl<'a> Entry<'a> {
         {
             return Err(Error::unsupported(&self.name, "exceeds the range of f16: export as f32 or bf16"));
         }
-        match block.encode_row(values, None, &mut out) {
+        match block.quantize_row(values, None, &mut out) {
             true => Ok(out),
             false => Err(self.broken()),
         }

@@ -41,7 +41,7 @@ pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
     values.resize(count, 0.0);
     let rows = values.chunks_mut(tensor.columns).zip(tensor.data.chunks(row));
     for (values, data) in rows {
-        if !tensor.block.decode_row(data, values) {
+        if !tensor.block.dequantize_row(data, values) {
             return Err(wrong());
         }
     }

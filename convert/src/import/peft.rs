@@ -213,7 +213,7 @@ fn numbers(tensor: &SafetensorsTensor, module: &str) -> Result<Vec<f32>> {
         }
     };
     let mut numbers = vec![0.0; tensor.data.len() / size];
-    match block.decode_row(&tensor.data, &mut numbers) {
+    match block.dequantize_row(&tensor.data, &mut numbers) {
         true => Ok(numbers),
         false => Err(Error::corrupt(location(), "has a length that does not match its type")),
     }

@@ -205,7 +205,7 @@ fn floats(tensor: &safetensors::SafetensorsTensor, location: &str) -> Result<Vec
         || Error::unsupported(location, format!("weights of type {} are not supported", tensor.dtype));
     let block = block.ok_or_else(unread)?;
     let mut numbers = vec![0.0; tensor.data.len() / block.codec().bytes];
-    match block.decode_row(&tensor.data, &mut numbers) {
+    match block.dequantize_row(&tensor.data, &mut numbers) {
         true if numbers.iter().all(|number| number.is_finite()) => Ok(numbers),
         true => Err(Error::corrupt(location, "contains NaN or infinity")),
         false => Err(unread()),

@@ -85,7 +85,7 @@ fn fitting(wanted: WeightTarget, columns: usize) -> WeightTarget {
         return fitting(WeightTarget::Block(BlockType::Q8_0), columns);
     };
     let other = FALLBACKS.iter().find(|(known, _)| *known == block).map(|&(_, other)| other);
-    match other.filter(|other| other.row_bytes(columns).is_some() && other.codec().can_encode()) {
+    match other.filter(|other| other.row_bytes(columns).is_some() && other.codec().can_quantize()) {
         Some(other) => WeightTarget::Block(other),
         None => WeightTarget::Block(BlockType::F16),
     }

@@ -136,7 +136,7 @@ impl<'a> TensorRows<'a> {
                 .data
                 .chunks_exact(row)
                 .zip(stored.chunks_exact_mut(self.source.columns))
-                .all(|(row, values)| self.source.block.decode_row(row, values)),
+                .all(|(row, values)| self.source.block.dequantize_row(row, values)),
             _ => false,
         };
         if !decoded {
@@ -157,7 +157,7 @@ impl<'a> TensorRows<'a> {
         let row = self.source.block.row_bytes(self.source.columns)?;
         let data = self.source.data.get(chunk.checked_mul(row)?..)?.get(..row)?;
         let mut stored = vec![0.0; self.source.columns];
-        if !self.source.block.decode_row(data, &mut stored) {
+        if !self.source.block.dequantize_row(data, &mut stored) {
             return None;
         }
         Some(match self.source.take {
@@ -199,7 +199,7 @@ impl<'a> TensorRows<'a> {
         for (row, encoded) in rows.iter().zip(encoded.chunks_exact_mut(size)) {
             values.clear();
             values.resize(self.columns, 0.0);
-            let decoded = self.source.block.decode_row(row, values);
+            let decoded = self.source.block.dequantize_row(row, values);
             if !values.iter().all(|value| value.is_finite()) {
                 let message =
                     "contains NaN or infinity, which cannot be re-encoded; convert without re-encoding";

@@ -34,7 +34,7 @@ impl Case {
         let row_bytes = block.row_bytes(columns).unwrap();
         let encode = |values: &[f32], random: &mut TestRandom| {
             let mut row = vec![0; row_bytes];
-            if !block.encode_row(values, None, &mut row) {
+            if !block.quantize_row(values, None, &mut row) {
                 row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
             }
             row

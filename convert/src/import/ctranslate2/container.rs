@@ -126,7 +126,7 @@ impl Variable {
             DataType::Int32 => Some(f64::from(i32::from_le_bytes(data.try_into().ok()?))),
             DataType::Float32 | DataType::Float16 | DataType::BFloat16 => {
                 let mut value = [0.0];
-                self.data_type.block()?.decode_row(data, &mut value).then_some(f64::from(value[0]))
+                self.data_type.block()?.dequantize_row(data, &mut value).then_some(f64::from(value[0]))
             }
         }
     }

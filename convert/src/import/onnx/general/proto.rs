@@ -155,7 +155,7 @@ fn tensor(tensor: &OnnxTensor<'_>, store: &mut ExternalData) -> Result<pb::Tenso
         None => data.to_vec(),
         Some(block) => {
             let mut floats = vec![0.0; data.len() / 2];
-            if !block.decode_row(&data, &mut floats) {
+            if !block.dequantize_row(&data, &mut floats) {
                 return Err(Error::corrupt("numbers", "have the wrong count"));
             }
             floats.into_iter().flat_map(f32::to_le_bytes).collect()
