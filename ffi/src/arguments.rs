@@ -40,7 +40,7 @@ pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) ->
     Ok(unsafe { std::slice::from_raw_parts(start, count) })
 }
 
-/// The length of a text that ends at its first zero byte: `SISKIN_NUL_TERMINATED` of the header.
+/// The length of a string that ends at its first zero byte: `SISKIN_NUL_TERMINATED` of the header.
 const NUL_TERMINATED: usize = usize::MAX;
 
 /// Returns a UTF-8 string of `length` bytes, or up to its first zero byte if `length` is [`NUL_TERMINATED`]. If

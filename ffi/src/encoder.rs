@@ -357,7 +357,7 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
     length: usize,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `encoder` is null or live; `text` is a text of `length` bytes.
+    // SAFETY: pointer contract: `encoder` is null or live; `text` is a string of `length` bytes.
     unsafe {
         guard::exclusive(encoder, |state, control| {
             control.check()?;

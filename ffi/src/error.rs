@@ -33,7 +33,7 @@ pub const SISKIN_ERROR_TEMPLATE: siskin_error_kind = 202;
 pub const SISKIN_ERROR_NULL: siskin_error_kind = 210;
 /// A handle has the wrong type.
 pub const SISKIN_ERROR_HANDLE: siskin_error_kind = 211;
-/// A text is not UTF-8.
+/// A string is not UTF-8.
 pub const SISKIN_ERROR_UTF8: siskin_error_kind = 212;
 /// A struct's `struct_size` was not set to its size.
 pub const SISKIN_ERROR_STRUCT_SIZE: siskin_error_kind = 213;
@@ -155,7 +155,7 @@ pub(crate) fn panic_error(payload: &(dyn Any + Send)) -> PendingError {
     PendingError::new(SISKIN_ERROR_PANIC, "library", format!("internal error, please report it: {text}"))
 }
 
-/// Returns the bytes of a text without NULs, and NUL-terminated.
+/// Returns the bytes of a string without NULs, and NUL-terminated.
 fn nul_terminated(text: String) -> Cow<'static, [u8]> {
     let mut bytes = text.into_bytes();
     bytes.retain(|&byte| byte != 0);
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> siskin
     unsafe { object_of(error) }.map_or(0, |object| object.code)
 }
 
-/// Returns what is wrong and, where possible, what to do, NUL-terminated; empty for null. The text is valid
+/// Returns what is wrong and, where possible, what to do, NUL-terminated; empty for null. The string is valid
 /// until the error is freed.
 ///
 /// # Safety
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *co
 }
 
 /// Returns where the error occurred, NUL-terminated: a file, section and field, or the name of an argument; may be
-/// empty, and is empty for null. The text is valid until the error is freed.
+/// empty, and is empty for null. The string is valid until the error is freed.
 ///
 /// # Safety
 /// The pointer contract of the crate.

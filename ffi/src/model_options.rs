@@ -189,7 +189,7 @@ pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
     names: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `names` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `names` is a string of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let names = text("names", names, length)?;
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     length: usize,
     any_base: bool,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `path` is a string of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let path = text_or_none("path", path, length)?;
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `path` is a string of `length` bytes.
     unsafe { guard::exclusive(options, |options, ()| keep_in(options, text("path", path, length)?)) }
 }
 

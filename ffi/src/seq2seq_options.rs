@@ -158,7 +158,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_prefix(
     prefix: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `prefix` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `prefix` is a string of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.prefix = text("prefix", prefix, length)?.to_owned();

@@ -261,7 +261,7 @@ pub unsafe extern "C" fn siskin_session_prompt(
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `text` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `text` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     length: usize,
     parse_special: bool,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `text` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `text` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     json: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `json` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `json` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;

@@ -151,7 +151,7 @@ pub unsafe extern "C" fn siskin_session_save(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `path` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             let path = text("path", path, length)?;
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn siskin_session_restore(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `path` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             state.session.restore_from(text("path", path, length)?)?;

@@ -139,7 +139,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
     language: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `transcriber` is null or live; `language` is a text of `length` bytes.
+    // SAFETY: pointer contract: `transcriber` is null or live; `language` is a string of `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, _| {
             state.options.language = text_or_none("language", language, length)?;
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
     prompt: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `transcriber` is null or live; `prompt` is a text of `length` bytes.
+    // SAFETY: pointer contract: `transcriber` is null or live; `prompt` is a string of `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, _| {
             state.options.prompt = text_or_none("prompt", prompt, length)?;

@@ -48,7 +48,7 @@ extension SiskinError {
         case null
         /// A handle is of another type: never caused by this package.
         case handle
-        /// A text is not UTF-8: Swift strings always are.
+        /// A string is not UTF-8: Swift strings always are.
         case utf8
         /// A struct does not have the size that the library expects: never caused by this package.
         case structSize

@@ -16,7 +16,7 @@ use crate::panel::PanelType;
 use bit_fields::BlockFields;
 
 /// Encodes one block: values, optional importance of each value, bytes of the block.
-pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
+pub(crate) type Quantize = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 /// Writes block number `slot` of a panel block from its fields.
 pub(crate) type Join = fn(parts: &BlockFields, slot: usize, block: &mut [u8]);
@@ -34,7 +34,7 @@ pub struct BlockCodec {
     /// The panel type that holds these weights exactly.
     pub panel: PanelType,
     form: BlockForm,
-    encode: Option<Encode>,
+    quantize: Option<Quantize>,
     join: Option<Join>,
 }
 
@@ -64,7 +64,7 @@ impl BlockCodec {
 
     /// Returns whether the type has an encoder.
     pub fn can_quantize(&self) -> bool {
-        self.encode.is_some()
+        self.quantize.is_some()
     }
 
     pub(crate) fn form(&self) -> BlockForm {
@@ -92,13 +92,13 @@ impl BlockCodec {
     }
 
     fn quantize_blocks(&self, values: &[f32], weights: Option<&[f32]>, blocks: &mut [u8]) -> bool {
-        let Some(encode) = self.encode else { return false };
+        let Some(quantize) = self.quantize else { return false };
         if weights.is_some_and(|weights| weights.len() != values.len()) {
             return false;
         }
         for (i, block) in blocks.chunks_exact_mut(self.bytes).enumerate() {
             let columns = i * self.elements..(i + 1) * self.elements;
-            encode(&values[columns.clone()], weights.map(|weights| &weights[columns]), block);
+            quantize(&values[columns.clone()], weights.map(|weights| &weights[columns]), block);
         }
         true
     }
