@@ -186,7 +186,7 @@ fn forecasts_are_compared_with_those_of_another_form() {
     assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
     let measure = |model: &str, against: &str| {
         let text = text.to_str().unwrap();
-        let arguments = ["perplexity", model, text, "--ctx", "16", "--json", "-q", "--against", against];
+        let arguments = ["perplexity", model, text, "--context", "16", "--json", "-q", "--against", against];
         let found = siskin(&arguments, b"");
         assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
         let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();

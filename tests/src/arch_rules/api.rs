@@ -253,8 +253,10 @@ pub const TABLE: &[(&str, u8)] = &[("a", 1), ("b", 2)];
 #[cfg(test)]
 mod tests { pub fn test() {} }
 "#;
-        let tree =
-            Tree::made(&[("runtime/siskin/src/lib.rs", text), ("runtime/src/main.rs", "pub fn x() {}")]);
+        let tree = Tree::from_files(&[
+            ("runtime/siskin/src/lib.rs", text),
+            ("runtime/src/main.rs", "pub fn x() {}"),
+        ]);
         let manifest = Manifest {
             path: "runtime/siskin/Cargo.toml".into(),
             name: "siskin".into(),

@@ -97,7 +97,11 @@ mod tests {
             ("cli/src/main.rs", "println!(\"x\");", 0),
         ];
         for (path, code, count) in rows {
-            assert_eq!(calls_in_their_place(&Tree::made(&[(path, code)])).len(), count, "{path}: {code}");
+            assert_eq!(
+                calls_in_their_place(&Tree::from_files(&[(path, code)])).len(),
+                count,
+                "{path}: {code}"
+            );
         }
     }
 }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     fn breaches(path: &str, code: &str) -> Vec<String> {
-        module_directions(&Tree::made(&[(path, code)]))
+        module_directions(&Tree::from_files(&[(path, code)]))
     }
 
     #[test]

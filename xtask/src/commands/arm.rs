@@ -11,7 +11,7 @@ use std::time::Instant;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "arm",
     usage: "[--all] [TARGET]…",
-    about: "build for 64-bit and 32-bit Arm and run kernels, goldens and bit identity in an emulator",
+    about: "build for 64-bit and 32-bit Arm, and run the tests of kernels, goldens and bit identity in an emulator",
     run: arm,
 };
 

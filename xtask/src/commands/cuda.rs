@@ -11,8 +11,8 @@ use std::process::Command;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "cuda",
     usage: "",
-    about: "compile the CUDA kernels for every kind of device, and print the registers, the shared memory and the \
-            spills of each; needs no GPU",
+    about: "compile the CUDA kernels for every architecture, and print their registers, shared memory and spills; needs \
+            no GPU",
     run: cuda,
 };
 

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) const SUBCOMMAND: Subcommand =
     Subcommand { name: "test", usage: "[--all] [STEP]…", about: ABOUT, run: test };
-const ABOUT: &str = "run every check, or the steps named; --all: also the cases that others stand for";
+const ABOUT: &str =
+    "run every check, or the given steps; --all: also the cases that the default run skips as redundant";
 
 /// Real models that tests use if present.
 const MODELS: [&str; 3] = ["smollm2", "minilm", "whisper"];

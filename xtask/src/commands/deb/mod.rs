@@ -18,7 +18,7 @@ use std::time::Instant;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "deb",
     usage: "[amd64] [arm64]",
-    about: "build Debian packages and install, use and remove them in fresh Debian 12 roots",
+    about: "build Debian packages, and install, test and remove them in fresh Debian 12 root file systems",
     run: deb,
 };
 
