@@ -106,6 +106,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.context < 4 {
         return Err(Error::argument("context", format!("expected at least 4, got {}", args.context)));
     }
+    if args.chunks == Some(0) {
+        return Err(Error::argument("chunks", "expected at least 1, got 0"));
+    }
     let location = args.file.display().to_string();
     let text = input_path::read(&args.file)?;
     let model = open.model(&args.model, &args.model_args)?;
@@ -115,9 +118,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let chunks = (tokens.len() / args.context).min(args.chunks.unwrap_or(usize::MAX));
     if chunks == 0 {
         let message = format!(
-            "{} tokens are too few for {} chunks of {}; use a longer text, a smaller --context or fewer --chunks",
+            "{} tokens are too few for a chunk of {}; use a longer text or a smaller --context",
             tokens.len(),
-            chunks,
             args.context
         );
         return Err(Error::new(ErrorKind::Argument, location, message));

@@ -120,8 +120,8 @@ fn target(text: &str) -> Result<WeightTarget> {
         let known: Vec<_> = types.chain(QuantMix::names().map(str::to_owned)).collect();
         let name = text.trim();
         let readable = BlockType::ALL.iter().any(|ty| ty.name().eq_ignore_ascii_case(name));
-        let what = if readable { "cannot quantize to" } else { "unknown weight type" };
-        Error::argument("quant", format!("{what} `{name}`; expected one of {}", known.join(", ")))
+        let what = if readable { "can be read but not written" } else { "is not a known weight type" };
+        Error::argument("quant", format!("`{name}` {what}; expected one of {}", known.join(", ")))
     })
 }
 
