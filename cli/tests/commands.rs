@@ -139,6 +139,34 @@ fn a_model_is_not_written_over() {
 }
 
 #[test]
+fn errors_name_options_paths_and_ranges_of_the_command_line() {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden/llama");
+    let golden = golden.to_str().unwrap();
+    let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("never-written.siskin");
+    let output = output.to_str().unwrap();
+    let run = ["run", "shakespeare", "a"];
+    let with = |more: &[&'static str]| [&run[..], more].concat();
+    for (arguments, code, words) in [
+        (with(&["--temperature", "-1"]), 2, "--temperature: expected"),
+        (with(&["--top-k", "-1"]), 2, "'-1' for '--top-k"),
+        (with(&["--adapter", "no-adapter.siskin"]), 3, "no-adapter.siskin: no such file or directory"),
+        (with(&["--skip-layers", "99"]), 2, "--skip-layers: layer 99 is out of range"),
+        (vec!["bench", "shakespeare", "--prompt", "999999"], 4, "reduce --prompt"),
+        (
+            vec!["convert", golden, "-o", "/no-such-folder/a.siskin"],
+            1,
+            "/no-such-folder/a.siskin: the directory",
+        ),
+        (vec!["convert", golden, "-o", output, "--quant", "iq2_xxs"], 2, "can be read but not written"),
+        (vec!["export", "shakespeare", "-o", output, "--format", "foo"], 2, "--format: unknown format"),
+    ] {
+        let found = siskin(&arguments, b"");
+        assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
+        assert!(errors(&found).contains(words), "{arguments:?}: {}", errors(&found));
+    }
+}
+
+#[test]
 fn what_is_no_model_file_is_named() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-model");
     std::fs::create_dir_all(&folder).unwrap();
@@ -150,7 +178,7 @@ fn what_is_no_model_file_is_named() {
     let mut rows = vec![
         (vec!["verify", folder], 3, "a folder"),
         (vec!["inspect", folder], 3, "unrecognized model format"),
-        (vec!["convert", packed, "-o", &output], 2, "is a .siskin file already"),
+        (vec!["convert", packed, "-o", &output], 2, "already a .siskin file"),
     ];
     if has_pipe {
         rows.push((vec!["verify", &pipe], 3, "not a regular file"));

@@ -149,7 +149,7 @@ impl LoadedModel {
         let backend = ExternalModelBackend { model: Arc::clone(&external) };
         let can = backend.capabilities();
         let rejections = [
-            (options.skip != LayerSet::NONE && !can.layer_skipping, "layers", "it cannot skip layers"),
+            (options.skip != LayerSet::NONE && !can.layer_skipping, "skip_layers", "it cannot skip layers"),
             (options.device == DeviceKind::Reference, "device", "leave out the device"),
             (
                 options.disabled_cpu_features != CpuFeatures::NONE && !can.cpu_features,
