@@ -65,9 +65,9 @@ fn rejects_what_is_wrong() {
         (file(&[("a", 0), ("b", 0)]), "overlaps"),
         (file(&[("a", 4)]), "aligned"),
         (file(&[("a", 64)]), "complete"),
-        (huge(8), "claims"),
-        (huge(16), "claims"),
-        (huge(24), "claims"),
+        (huge(8), "declares"),
+        (huge(16), "declares"),
+        (huge(24), "declares"),
     ] {
         let error = parse(bytes).unwrap_err();
         assert!(error.message().contains(words), "{error}");

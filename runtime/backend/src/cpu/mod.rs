@@ -208,7 +208,7 @@ impl CpuPass<'_> {
                     let given = |slot| arena.row(from, slot);
                     self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
-                RowOp::RopeAngles { rope: index, to } => {
+                RowOp::RopeCosSin { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
                     from.rope_frequencies(table, arena.row_mut(to, row));
                 }
@@ -233,9 +233,9 @@ impl CpuPass<'_> {
                     };
                     kernels.norm()(&arguments, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Rope { angles, head_size, from, to } => {
+                RowOp::Rope { cos_sin, head_size, from, to } => {
                     kernels.rope()(
-                        arena.row(angles, row),
+                        arena.row(cos_sin, row),
                         head_size,
                         arena.row(from, row),
                         arena.row_mut(to, row),
