@@ -94,7 +94,7 @@ impl PackedMatrix {
         for panel in weights.chunks_mut(panel_bytes) {
             let mut row = || {
                 let mut row = vec![0; row_bytes];
-                if !block.encode_row(&vector(columns, random), None, &mut row) {
+                if !block.quantize_row(&vector(columns, random), None, &mut row) {
                     row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
                 }
                 row

@@ -16,17 +16,17 @@ pub(crate) struct TimedAnswer {
     pub(crate) seconds: f64,
     /// True if Ctrl-C ended it.
     pub(crate) stopped: bool,
-    /// The finish reason, unless it was cancelled.
+    /// The finish reason, unless it was canceled.
     pub(crate) finish_reason: Option<FinishReason>,
 }
 
-/// The name of the finish reason of a cancelled answer.
-pub(crate) const CANCELLED: &str = "cancelled";
+/// The name of the finish reason of a canceled answer.
+pub(crate) const CANCELED: &str = "canceled";
 
 impl TimedAnswer {
     /// Returns the name of the finish reason.
     pub(crate) fn finish_reason(&self) -> &'static str {
-        self.finish_reason.map_or(CANCELLED, FinishReason::name)
+        self.finish_reason.map_or(CANCELED, FinishReason::name)
     }
 
     /// Generates an answer. Passes its text to `print` and its tokens to `on_token` as they are generated. Ctrl-C
@@ -66,7 +66,7 @@ impl TimedAnswer {
         generation.finish(session);
         drop(stoppable);
         let stopped = match outcome {
-            Err(error) if error.kind() == ErrorKind::Cancelled => true,
+            Err(error) if error.kind() == ErrorKind::Canceled => true,
             outcome => outcome.map(|()| false)?,
         };
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;

@@ -1,7 +1,7 @@
 //! `siskin bench`: the speed of a model on this machine.
 
-mod pair;
-mod reading;
+mod encoder;
+mod encoder_decoder;
 mod sequences;
 
 use crate::memory;
@@ -80,8 +80,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let model = open.model(&args.model, &args.model_args)?;
     let open_ms = milliseconds(start);
     match (&model.graphs().encoder, &model.graphs().decoder) {
-        (_, None) => return reading::report(args, &model, open_ms, start),
-        (Some(_), Some(_)) => return pair::report(args, &model, open_ms, start),
+        (_, None) => return encoder::report(args, &model, open_ms, start),
+        (Some(_), Some(_)) => return encoder_decoder::report(args, &model, open_ms, start),
         (None, Some(_)) => {}
     }
     let context = args.depth + args.prompt.max(args.generate).max(FIRST_PROMPT);

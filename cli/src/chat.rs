@@ -265,10 +265,10 @@ impl Chat<'_> {
                 Err(match error.kind() {
                     ErrorKind::TooLong => Error::new(
                         error.kind(),
-                        error.place(),
+                        error.location(),
                         format!("{}; /undo or /clear makes room", error.message()),
                     ),
-                    ErrorKind::Cancelled => Error::new(error.kind(), "chat", "stopped before the answer"),
+                    ErrorKind::Canceled => Error::new(error.kind(), "chat", "stopped before the answer"),
                     _ => error,
                 })
             }

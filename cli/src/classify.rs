@@ -38,7 +38,7 @@ fn exit_criterion(text: &str) -> std::result::Result<ExitCriterion, String> {
             _ => return None,
         })
     });
-    rule.ok_or_else(|| "give a criterion such as confidence=0.9, entropy=0.3 or patience=2".to_owned())
+    rule.ok_or_else(|| "expected a criterion such as confidence=0.9, entropy=0.3 or patience=2".to_owned())
 }
 
 /// The JSON output.

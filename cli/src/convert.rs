@@ -2,7 +2,7 @@
 
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
-use crate::{embedded, input_path};
+use crate::{built_in_model, input_path};
 use serde_json::json;
 use siskin::file::File;
 use siskin::{Error, Result};
@@ -34,9 +34,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    if embedded::is_meant(&args.source) {
-        let message = "is the embedded model and not a file; give a file or a folder";
-        return Err(Error::argument(embedded::NAME, message));
+    if built_in_model::is_meant(&args.source) {
+        let message = "is the built-in model, not a file; pass a model file or directory";
+        return Err(Error::argument(built_in_model::NAME, message));
     }
     input_path::check_model(&args.source)?;
     let recipe = args.quant.as_deref().map(str::parse::<Recipe>).transpose()?;
@@ -54,19 +54,19 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         siskin_convert::pack_file(&args.source, &args.output, &options)?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    let place = args.output.display().to_string();
+    let location = args.output.display().to_string();
     let file = File::open(&args.output)?;
     let size = file.bytes().len() as u64;
     let types = file.metadata().quantization.clone();
     if args.json {
         let seconds = output::round(seconds, 3);
         return output::json(
-            &json!({"output": place, "bytes": size, "seconds": seconds, "quantization": types}),
+            &json!({"output": location, "bytes": size, "seconds": seconds, "quantization": types}),
         );
     }
     let error = types.get("relative_error").and_then(serde_json::Value::as_f64);
     let error = error.map_or_else(String::new, |error| format!(", relative error {error:.5}"));
-    output::line(format!("{place}: {} in {seconds:.1} s{error}", output::bytes(size)))
+    output::line(format!("{location}: {} in {seconds:.1} s{error}", output::bytes(size)))
 }
 
 fn calibrate(source: &Path, text: &Path, progress: &Bar) -> Result<Calibration> {

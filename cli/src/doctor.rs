@@ -3,7 +3,7 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::table::{self, ReportField};
 use serde_json::{Value, json};
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{
     Cpu, DeviceKind, EncoderOptions, Error, ErrorKind, Model, ModelOptions, OutputRows, Result,
     SessionOptions,
@@ -82,17 +82,17 @@ fn test(
 
 /// Returns the outputs of the model for fixed tokens or audio, and its generated tokens.
 fn logits(model: &Model) -> Result<Vec<f32>> {
-    let hyper = model.config();
-    let vocabulary = hyper.vocabulary.max(1);
+    let model_config = model.config();
+    let vocabulary = model_config.vocabulary.max(1);
     let ids = |count: usize| -> Vec<u32> {
         (0..count).map(|index| ((1000 + 7919 * index) % vocabulary) as u32).collect()
     };
     let mut all = Vec::new();
-    let text = match hyper.features {
-        0 => Tokens::from(ids(TOKENS.min(hyper.encoder_context.max(1)))),
+    let text = match model_config.features {
+        0 => EncoderInput::from(ids(TOKENS.min(model_config.encoder_context.max(1)))),
         bands => {
             let features = (0..2 * TOKENS * bands).map(|index| (index * 37 % 101) as f32 / 101.0 - 0.5);
-            Tokens { features: features.collect(), ..Tokens::default() }
+            EncoderInput { features: features.collect(), ..EncoderInput::default() }
         }
     };
     if model.graphs().encoder.is_some() {
@@ -103,7 +103,7 @@ fn logits(model: &Model) -> Result<Vec<f32>> {
         })?;
     }
     if model.graphs().decoder.is_some() {
-        let context = TOKENS.min(hyper.context.max(1));
+        let context = TOKENS.min(model_config.context.max(1));
         let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
         if model.graphs().encoder.is_some() {
             session.encode(&text)?;

@@ -61,14 +61,14 @@ impl VectorArgs {
     pub(crate) fn options(&self, model: &Model, long: OverflowMode) -> Result<EmbedOptions> {
         let usual = EmbedOptions::of(model)?;
         let prompt = match self.prompt_name.as_deref() {
-            None => Prompt::Usual,
+            None => Prompt::Default,
             Some("none") => Prompt::None,
             Some(name) => Prompt::named(model, name)?,
         };
         Ok(EmbedOptions {
             pooling: self.pooling.unwrap_or(usual.pooling),
             normalize: usual.normalize && !self.no_normalize,
-            columns: self.dimensions,
+            dimensions: self.dimensions,
             overflow: long,
             prompt,
         })

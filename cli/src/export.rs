@@ -1,6 +1,6 @@
 //! `siskin export`: exports a model to another format.
 
-use crate::embedded;
+use crate::built_in_model;
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
 use serde_json::json;
@@ -38,8 +38,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let file = open.file(&args.model)?;
     let report = {
         let bar = Bar::new(open.quiet);
-        let embedded = embedded::is_meant(&args.model);
-        let inputs = if embedded { Vec::new() } else { export::inputs_of(&args.model)? };
+        let is_built_in = built_in_model::is_meant(&args.model);
+        let inputs = if is_built_in { Vec::new() } else { export::inputs_of(&args.model)? };
         let options =
             ExportOptions { dtype, force: args.force, inputs, progress: &bar, ..ExportOptions::default() };
         export::export(&file, format, &args.output, &options)
@@ -55,6 +55,6 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     for note in &report.notes {
         output::note(open.quiet, format!("note: {note}"));
     }
-    let (place, size) = (args.output.display(), output::bytes(report.bytes));
-    output::line(format!("{place}: {size} in {seconds:.1} s"))
+    let (location, size) = (args.output.display(), output::bytes(report.bytes));
+    output::line(format!("{location}: {size} in {seconds:.1} s"))
 }

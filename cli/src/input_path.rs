@@ -1,15 +1,15 @@
 //! Paths of models and of other input files: errors for those that do not exist, with a suggestion.
 
-use crate::embedded;
+use crate::built_in_model;
 use crate::output;
 use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// Fails if there is neither a file nor a folder at `path`, and it is not the name of the embedded model.
+/// Fails if there is neither a file nor a folder at `path`, and it is not the name of the built-in model.
 pub(crate) fn check_model(path: &Path) -> Result<()> {
-    match path.exists() || embedded::is_meant(path) {
+    match path.exists() || built_in_model::is_meant(path) {
         true => Ok(()),
-        false => Err(missing(path, "no such file or folder", true)),
+        false => Err(missing(path, "no such file or directory", true)),
     }
 }
 
@@ -41,6 +41,14 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
     })
 }
 
+/// Fails if there is neither a file nor a folder at the path of an adapter.
+pub(crate) fn check_adapter(path: &Path) -> Result<()> {
+    match path.exists() {
+        true => Ok(()),
+        false => Err(missing(path, "no such file or directory", false)),
+    }
+}
+
 fn missing(path: &Path, what: &str, is_model: bool) -> Error {
     let message = match nearest(path, is_model) {
         Some(name) => format!("{what}; did you mean `{name}`?"),
@@ -49,14 +57,14 @@ fn missing(path: &Path, what: &str, is_model: bool) -> Error {
     Error::new(ErrorKind::Missing, path.display().to_string(), message)
 }
 
-/// Returns an existing path with a similar name in the same folder, or for a model the name of the embedded one.
+/// Returns an existing path with a similar name in the same folder, or for a model the name of the built-in one.
 fn nearest(path: &Path, is_model: bool) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
     let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    let embedded = (is_model && folder.is_none()).then_some(embedded::NAME);
-    let near = output::nearest(name, names.iter().map(String::as_str).chain(embedded))?;
+    let built_in = (is_model && folder.is_none()).then_some(built_in_model::NAME);
+    let near = output::nearest(name, names.iter().map(String::as_str).chain(built_in))?;
     Some(match folder {
         Some(folder) => folder.join(near).display().to_string(),
         None => near.to_owned(),
@@ -74,7 +82,7 @@ mod tests {
         std::fs::write(folder.join("smollm2-q4.gguf"), b"").unwrap();
         let message = |path: &Path| check_model(path).unwrap_err().message().to_owned();
         assert!(message(&folder.join("smollm-q4.gguf")).contains("smollm2-q4.gguf`?"));
-        assert_eq!(message(&folder.join("other.gguf")), "no such file or folder");
+        assert_eq!(message(&folder.join("other.gguf")), "no such file or directory");
         assert!(message(Path::new("shakespear")).contains("`shakespeare`"));
         assert!(check_model(Path::new("shakespeare")).is_ok() && check_model(&folder).is_ok());
         let message = |path: &Path| check_file(path).unwrap_err().message().to_owned();

@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::verify::identity;
-use crate::{embedded, input_path, output};
+use crate::{built_in_model, input_path, output};
 use serde_json::{Value, json};
 use siskin::external_model::PortInfo;
 use siskin::file::{File, StorageRole};
@@ -38,7 +38,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
                 Err(error) => return Err(error),
             }
         }
-        Err(_) if embedded::is_meant(&args.file) => of_file(&embedded::file()?, args.tensors),
+        Err(_) if built_in_model::is_meant(&args.file) => of_file(&built_in_model::file()?, args.tensors),
         Err(error) if !args.file.is_file() => return Err(error),
         _ => of_file(&File::open(&args.file)?, args.tensors),
     };

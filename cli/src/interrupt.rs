@@ -16,7 +16,7 @@ fn running() -> MutexGuard<'static, Option<CancelHandle>> {
 pub(crate) fn listen() -> Result<()> {
     let heard = || match running().take() {
         Some(session) => session.cancel(),
-        None => std::process::exit(i32::from(exit_code(ErrorKind::Cancelled))),
+        None => std::process::exit(i32::from(exit_code(ErrorKind::Canceled))),
     };
     on_interrupt(heard)
 }
@@ -29,7 +29,7 @@ fn on_interrupt(heard: impl FnMut() + Send + 'static) -> Result<()> {
 pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
     let heard = move || {
         if stop.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(exit_code(ErrorKind::Cancelled)));
+            std::process::exit(i32::from(exit_code(ErrorKind::Canceled)));
         }
     };
     on_interrupt(heard)

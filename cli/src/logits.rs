@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     /// Input safetensors file: `input_ids` [batch, tokens]; optional `attention_mask` (padding), `token_type_ids`
-    /// (segments) and `global_attention_mask` (tokens with global attention); `input_features` [batch, features,
+    /// (token types) and `global_attention_mask` (tokens with global attention); `input_features` [batch, features,
     /// frames] for speech models; `decoder_input_ids` [batch, tokens] for encoder-decoder models. Other ONNX models
     /// take their inputs by name
     #[arg(long)]
@@ -47,7 +47,7 @@ impl Args {
 struct Input {
     ids: Vec<i64>,
     mask: Option<Vec<i64>>,
-    segments: Option<Vec<i64>>,
+    token_types: Option<Vec<i64>>,
     global: Option<Vec<i64>>,
     rows: usize,
     columns: usize,
@@ -154,7 +154,7 @@ fn header(tables: &[(&str, &[usize])]) -> Result<String> {
 /// One sequence: its tokens, and their columns in the row.
 struct Row {
     ids: Vec<u32>,
-    segments: Vec<u32>,
+    token_types: Vec<u32>,
     /// The global attention mask.
     global: Vec<usize>,
     places: Vec<usize>,
@@ -287,10 +287,10 @@ impl Input {
             Some(_) => Err(Error::new(ErrorKind::Shape, name, "must have the same shape as the ids")),
         };
         let read = name == "input_ids";
-        let segments = if read { beside("token_type_ids")? } else { None };
+        let token_types = if read { beside("token_type_ids")? } else { None };
         let global = if read { beside("global_attention_mask")? } else { None };
         let (mask, ids) = (beside(mask)?, integers(name, ids)?);
-        Ok(Self { ids, mask, segments, global, rows, columns, ..Self::default() })
+        Ok(Self { ids, mask, token_types, global, rows, columns, ..Self::default() })
     }
 
     /// Returns the tokens of a row without padding.
@@ -305,12 +305,12 @@ impl Input {
                 )
             })
         };
-        let (mut ids, mut segments, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ids, mut token_types, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let mut global = Vec::new();
         for index in range.clone().filter(|&index| !masked(index)) {
             ids.push(whole("input_ids", &self.ids, index)?);
-            if let Some(all) = &self.segments {
-                segments.push(whole("token_type_ids", all, index)?);
+            if let Some(all) = &self.token_types {
+                token_types.push(whole("token_type_ids", all, index)?);
             }
             if self.global.as_ref().is_some_and(|global| global[index] != 0) {
                 global.push(places.len());
@@ -319,7 +319,7 @@ impl Input {
         }
         let end = places.last().map_or(range.end, |last| range.start + last + 1);
         let after = range.contains(&end).then(|| u32::try_from(self.ids[end]).ok()).flatten();
-        Ok(Row { ids, segments, global, places, after })
+        Ok(Row { ids, token_types, global, places, after })
     }
 }
 
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_ids_are_refused() {
+    fn negative_ids_are_rejected() {
         let input = Input { ids: vec![-1], rows: 1, columns: 1, ..Input::default() };
         assert_eq!(input.row(0).err().unwrap().kind(), ErrorKind::Argument);
     }

@@ -4,19 +4,19 @@
 mod answer;
 mod answer_question;
 mod bench;
+mod built_in_model;
 mod chat;
 mod classify;
 mod convert;
 mod doctor;
 mod embed;
-mod embedded;
+mod env;
 mod export;
 mod fill_mask;
 mod generate;
 mod input_path;
 mod inspect;
 mod interrupt;
-mod knobs;
 mod logits;
 mod manual;
 mod memory;
@@ -32,13 +32,13 @@ mod table;
 mod tag;
 mod template_args;
 mod terminal;
+mod text_generation;
 mod texts;
 mod tokenize;
 mod train;
 mod transcribe;
 mod translate;
 mod verify;
-mod writing;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -84,7 +84,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = Cli::command().try_get_matches().unwrap_or_else(|error| suggestions::explain(error).exit());
+    let matches = accepting_negative_numbers(Cli::command())
+        .try_get_matches()
+        .unwrap_or_else(|error| suggestions::explain(error).exit());
     let Cli { open, command } = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match &command {
         Command::Run(args) => run::command(args, &open),
@@ -120,6 +122,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Makes all options accept negative numbers as values, so that their own checks report what is expected.
+fn accepting_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes_value = |arg: &clap::Arg| arg.get_long().is_some() && arg.get_action().takes_values();
+    command
+        .mut_args(|arg| if takes_value(&arg) { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(accepting_negative_numbers)
+}
+
 /// Returns true if the given command has this option.
 fn has(matches: &ArgMatches, option: &str) -> bool {
     matches.subcommand_name().is_some_and(|name| command_has(name, option))
@@ -138,6 +148,6 @@ mod tests {
 
     #[test]
     fn arguments_do_not_contradict_each_other() {
-        Cli::command().debug_assert();
+        accepting_negative_numbers(Cli::command()).debug_assert();
     }
 }

@@ -1,7 +1,7 @@
 //! Arguments shared by several commands, and the models they open.
 
 use crate::output::{self, Bar};
-use crate::{embedded, input_path};
+use crate::{built_in_model, input_path};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use siskin::file::File;
@@ -20,12 +20,12 @@ use std::time::Duration;
 /// Options for opening models.
 #[derive(clap::Args)]
 pub(crate) struct OpenArgs {
-    /// Folder for packed models, or `beside` to keep them next to the source; default ~/.cache/siskin
+    /// Directory for packed models, or `source` to keep each next to its source file; default ~/.cache/siskin
     #[arg(
         long,
         global = true,
         help_heading = "Global options",
-        value_name = "DIR|beside",
+        value_name = "DIR|source",
         conflicts_with = "no_cache"
     )]
     cache: Option<PathBuf>,
@@ -59,15 +59,15 @@ impl OpenArgs {
     /// Opens a model of any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
         input_path::check_model(path)?;
-        if embedded::is_meant(path) {
-            return embedded::file();
+        if built_in_model::is_meant(path) {
+            return built_in_model::file();
         }
         self.open(&|options| siskin_convert::open_any(path, options))
     }
 
     fn open<T>(&self, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
         let cache = match (&self.cache, self.no_cache) {
-            (Some(place), _) if place.as_os_str() == "beside" => PackedCache::Beside,
+            (Some(location), _) if location.as_os_str() == "source" => PackedCache::NextToSource,
             (Some(folder), _) => PackedCache::Folder(folder.clone()),
             (None, true) => PackedCache::Off,
             (None, false) => PackedCache::User,
@@ -80,8 +80,9 @@ impl OpenArgs {
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
         input_path::check_model(path)?;
-        let model = if embedded::is_meant(path) {
-            Self::embedded(args, &model_options)?
+        args.adapter().map_or(Ok(()), input_path::check_adapter)?;
+        let model = if built_in_model::is_meant(path) {
+            Self::built_in(args, &model_options)?
         } else {
             let loaded = self.open(&|options| match args.beside() {
                 None => siskin_convert::open_model(path, options, &model_options),
@@ -101,9 +102,9 @@ impl OpenArgs {
         Ok(model)
     }
 
-    /// Opens the embedded model.
-    fn embedded(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
-        let file = embedded::file()?;
+    /// Opens the built-in model.
+    fn built_in(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
+        let file = built_in_model::file()?;
         let Some(beside) = args.beside() else { return Model::from_file(file, options) };
         let adapter = siskin_convert::open_adapter(beside, &file)?;
         Model::with_adapter(file, &adapter, options)
@@ -283,10 +284,10 @@ pub(crate) struct SamplerArgs {
     #[arg(long, value_name = "N")]
     repeat_last_n: Option<usize>,
     /// Frequency penalty: subtracted from a token's logit for each occurrence; 0 disables it [default: 0]
-    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "VALUE")]
     frequency_penalty: Option<f32>,
     /// Presence penalty: subtracted once from the logit of a token that occurred; 0 disables it [default: 0]
-    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "VALUE")]
     presence_penalty: Option<f32>,
     /// DRY penalty for continuing a repetition: multiplier; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
@@ -321,7 +322,7 @@ pub(crate) struct SamplerArgs {
 /// Parses a logit bias, `ID=VALUE`.
 pub(crate) fn parse_bias(text: &str) -> std::result::Result<(u32, f32), String> {
     let parsed = text.split_once('=').and_then(|(id, value)| Some((id.parse().ok()?, value.parse().ok()?)));
-    parsed.ok_or_else(|| "give ID=VALUE, such as 42=-1.5".to_owned())
+    parsed.ok_or_else(|| "expected ID=VALUE, such as 42=-1.5".to_owned())
 }
 
 impl SamplerArgs {

@@ -19,7 +19,7 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
         | ErrorKind::Integrity => 3,
         ErrorKind::TooLong | ErrorKind::Memory => 4,
         // 128 + SIGINT, as in shells.
-        ErrorKind::Cancelled => 130,
+        ErrorKind::Canceled => 130,
         _ => 1,
     }
 }
@@ -27,31 +27,41 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
 /// Returns a hint for the error. `has` returns true if the command has an option.
 fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
-        ErrorKind::Io => "check that the path exists and that you may read it",
+        ErrorKind::Io => "check that the path exists and that you have permission to access it",
         // Another kind of file.
-        ErrorKind::Corrupt if error.place().ends_with("magic") => return None,
+        ErrorKind::Corrupt if error.location().ends_with("magic") => return None,
         ErrorKind::Corrupt => "the file may be incomplete: check its size, or download it again",
-        ErrorKind::Integrity => "the file is corrupt: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
-        ErrorKind::TooLong if error.place() == "context" => "give a smaller --context",
+        // Of `bench`, whose text is made up.
+        ErrorKind::TooLong if has("depth") => "reduce --prompt, --depth or --generate",
+        ErrorKind::TooLong if error.location() == "context" && has("context") => "reduce --context",
         ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
         ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
         ErrorKind::TooLong => "shorten the text",
         ErrorKind::Memory if has("context") => {
-            "give a smaller --context, or convert the model with a smaller --quant"
+            "reduce --context, or quantize the model to fewer bits (`siskin convert --quant`)"
         }
         ErrorKind::Memory if has("batch-size") => {
-            "give a smaller --batch-size, or convert the model with a smaller --quant"
+            "reduce --batch-size, or quantize the model to fewer bits (`siskin convert --quant`)"
         }
-        ErrorKind::Memory => "convert the model with a smaller --quant",
+        ErrorKind::Memory => "quantize the model to fewer bits (`siskin convert --quant`)",
         ErrorKind::Template => "try `siskin run --raw`, which uses no chat template",
         _ => return None,
     })
 }
 
+/// Options whose fields in the library have the names of Transformers.
+const OPTION_OF_FIELD: &[(&str, &str)] = &[
+    ("num_beam_groups", "beam-groups"),
+    ("num_return_sequences", "n-best"),
+    ("min_new_tokens", "min-tokens"),
+];
+
 /// Returns the option of the command that an error is about: the library names fields such as `top_p`.
 fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
-    let option = error.place().replace('_', "-");
+    let field = error.location();
+    let renamed = OPTION_OF_FIELD.iter().find(|(name, _)| *name == field);
+    let option = renamed.map_or_else(|| field.replace('_', "-"), |(_, option)| (*option).to_owned());
     let about_value = matches!(error.kind(), ErrorKind::Argument | ErrorKind::TooLong);
     (about_value && has(&option)).then_some(option)
 }
@@ -59,7 +69,7 @@ fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
 /// Prints the error and returns its exit code. `has` returns true if the command has an option; hints only name such
 /// options.
 pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
-    if error.place() == CLOSED_PIPE {
+    if error.location() == CLOSED_PIPE {
         return ExitCode::SUCCESS;
     }
     // A closed standard error cannot be reported.
@@ -73,14 +83,14 @@ pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
     ExitCode::from(exit_code(error.kind()))
 }
 
-/// The place of an error for a closed pipe, such as one to `head`, which is not a failure.
+/// The location of an error for a closed pipe, such as one to `head`, which is not a failure.
 const CLOSED_PIPE: &str = "stdout (closed by its reader)";
-/// The place of other errors of standard output.
+/// The location of other errors of standard output.
 const STDOUT: &str = "stdout";
 
 /// Returns true for an error of standard output: nothing more can be printed.
 pub(crate) fn is_of_stdout(error: &Error) -> bool {
-    error.place() == CLOSED_PIPE || error.place() == STDOUT
+    error.location() == CLOSED_PIPE || error.location() == STDOUT
 }
 
 /// Returns the name that is most similar to `text`, if one is similar enough to be meant.
@@ -256,7 +266,7 @@ mod tests {
 
     #[test]
     fn errors_name_options_that_the_command_has() {
-        let option = |kind, place| option(&Error::new(kind, place, ""), &|option| option == "top-p");
+        let option = |kind, location| option(&Error::new(kind, location, ""), &|option| option == "top-p");
         assert_eq!(option(ErrorKind::Argument, "top_p").as_deref(), Some("top-p"));
         assert_eq!(option(ErrorKind::Argument, "top_k"), None);
         assert_eq!(option(ErrorKind::Corrupt, "top_p"), None);

@@ -13,7 +13,7 @@ const PIECE: usize = 64;
 
 /// Measure the perplexity of a model on a text
 ///
-/// The text is split into chunks of --ctx tokens; the second half of each chunk is scored, with the first half as
+/// The text is split into chunks of --context tokens; the second half of each chunk is scored, with the first half as
 /// context. --against reports the KL divergence from another model on the same tokens.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -22,8 +22,8 @@ pub(crate) struct Args {
     /// The text file
     file: PathBuf,
     /// Chunk size in tokens
-    #[arg(long, default_value_t = 512, value_name = "N")]
-    ctx: usize,
+    #[arg(short, long, alias = "ctx", default_value_t = 512, value_name = "N")]
+    context: usize,
     /// Maximum number of chunks; default: the whole text
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
@@ -67,13 +67,13 @@ impl Sum {
 
 /// Running sums of the agreement between two models.
 #[derive(Default)]
-struct Likeness {
+struct Agreement {
     agreed: usize,
     nats: f64,
     tokens: usize,
 }
 
-impl Likeness {
+impl Agreement {
     /// Adds one token: compares its logits with those of the other model.
     fn add(&mut self, logits: &[f32], other: &[f32]) {
         self.agreed += usize::from(likeliest(logits) == likeliest(other));
@@ -97,34 +97,36 @@ struct Scores {
     session: Session,
     other: Option<Session>,
     sum: Sum,
-    likeness: Likeness,
+    agreement: Agreement,
     /// Logits of the other model.
     kept: Vec<f32>,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    if args.ctx < 4 {
-        return Err(Error::argument("--ctx", "is too small; give at least 4"));
+    if args.context < 4 {
+        return Err(Error::argument("context", format!("expected at least 4, got {}", args.context)));
     }
-    let place = args.file.display().to_string();
+    if args.chunks == Some(0) {
+        return Err(Error::argument("chunks", "expected at least 1, got 0"));
+    }
+    let location = args.file.display().to_string();
     let text = input_path::read(&args.file)?;
     let model = open.model(&args.model, &args.model_args)?;
     let tokenizer = model.tokenizer()?;
     let options = EncodeOptions { add_special: true, parse_special: false };
-    let tokens = tokenizer.encode_bytes(&text, options).map_err(|error| error.within(&place))?;
-    let chunks = (tokens.len() / args.ctx).min(args.chunks.unwrap_or(usize::MAX));
+    let tokens = tokenizer.encode_bytes(&text, options).map_err(|error| error.within(&location))?;
+    let chunks = (tokens.len() / args.context).min(args.chunks.unwrap_or(usize::MAX));
     if chunks == 0 {
         let message = format!(
-            "{} tokens and {} chunks of {} give nothing to score; give a longer text, a smaller --ctx or another --chunks",
+            "{} tokens are too few for a chunk of {}; use a longer text or a smaller --context",
             tokens.len(),
-            chunks,
-            args.ctx
+            args.context
         );
-        return Err(Error::new(ErrorKind::Argument, place, message));
+        return Err(Error::new(ErrorKind::Argument, location, message));
     }
     let start = if tokenizer.add_bos() { tokenizer.bos() } else { None };
     let options =
-        || SessionOptions { context: args.ctx, cache: args.model_args.kv, ..SessionOptions::default() };
+        || SessionOptions { context: args.context, cache: args.model_args.kv, ..SessionOptions::default() };
     let other = match &args.against {
         Some(path) => Some(same_tokens(open.model(path, &args.model_args.alone())?, &model, path)?),
         None => None,
@@ -133,10 +135,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         session: model.session(options())?,
         other: other.map(|other| other.session(options())).transpose()?,
         sum: Sum::default(),
-        likeness: Likeness::default(),
+        agreement: Agreement::default(),
         kept: Vec::new(),
     };
-    for (index, chunk) in tokens.chunks_exact(args.ctx).take(chunks).enumerate() {
+    for (index, chunk) in tokens.chunks_exact(args.context).take(chunks).enumerate() {
         let mut chunk = chunk.to_vec();
         if let Some(start) = start {
             chunk[0] = start;
@@ -163,7 +165,7 @@ fn same_tokens(other: Model, model: &Model, path: &Path) -> Result<Model> {
 }
 
 fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
-    let Scores { sum, likeness, .. } = scores;
+    let Scores { sum, agreement, .. } = scores;
     let (perplexity, deviation) = (sum.perplexity(), sum.deviation());
     if args.json {
         let mut values = json!({
@@ -171,11 +173,11 @@ fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
             "standard_error": deviation,
             "tokens": sum.tokens,
             "chunks": chunks,
-            "ctx": args.ctx,
+            "ctx": args.context,
         });
         if args.against.is_some() {
-            values["top1_agreement"] = json!(likeness.agreement());
-            values["kl_divergence"] = json!(likeness.divergence());
+            values["top1_agreement"] = json!(agreement.agreement());
+            values["kl_divergence"] = json!(agreement.divergence());
         }
         return output::json(&values);
     }
@@ -184,7 +186,7 @@ fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
         "perplexity {perplexity:.4} ± {deviation:.4} ({tokens} tokens in {chunks} chunks)"
     ))?;
     if args.against.is_some() {
-        let (agreement, divergence) = (100.0 * likeness.agreement(), likeness.divergence());
+        let (agreement, divergence) = (100.0 * agreement.agreement(), agreement.divergence());
         output::line(format!("same likeliest token {agreement:.2}%, divergence {divergence:.6} nats"))?;
     }
     Ok(())
@@ -207,7 +209,7 @@ impl Scores {
 
     /// Scores `targets` with the logits of both models at `tokens`.
     fn score(&mut self, tokens: &[u32], targets: &[u32]) -> Result<()> {
-        let Self { session, other, sum, likeness, kept } = self;
+        let Self { session, other, sum, agreement, kept } = self;
         kept.clear();
         if let Some(other) = other {
             other.score(tokens, &mut |_, logits| kept.extend_from_slice(logits))?;
@@ -217,7 +219,7 @@ impl Scores {
                 sum.add(surprise(logits, target));
             }
             if let Some(other) = kept.chunks_exact(logits.len()).nth(index) {
-                likeness.add(logits, other);
+                agreement.add(logits, other);
             }
         })
     }
@@ -281,11 +283,11 @@ mod tests {
 
     #[test]
     fn agreement_is_of_the_likeliest_tokens() {
-        let mut likeness = Likeness::default();
-        likeness.add(&[0.0, 1.0, 0.5], &[0.1, 3.0, 2.9]);
-        likeness.add(&[0.0, 1.0, 0.5], &[0.1, 2.0, 2.9]);
-        assert_eq!(likeness.agreement(), 0.5);
-        let mut same = Likeness::default();
+        let mut agreement = Agreement::default();
+        agreement.add(&[0.0, 1.0, 0.5], &[0.1, 3.0, 2.9]);
+        agreement.add(&[0.0, 1.0, 0.5], &[0.1, 2.0, 2.9]);
+        assert_eq!(agreement.agreement(), 0.5);
+        let mut same = Agreement::default();
         same.add(&[0.0, 1.0, 0.5], &[0.0, 1.0, 0.5]);
         assert_eq!((same.agreement(), same.divergence()), (1.0, 0.0));
     }

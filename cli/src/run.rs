@@ -4,7 +4,7 @@ use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
 use crate::template_args::TemplateArgs;
 use crate::terminal::printable;
-use crate::{embedded, input_path, interrupt, output};
+use crate::{built_in_model, input_path, interrupt, output};
 use serde_json::{Value, json};
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Answer a prompt
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small embedded model that writes in the style of
+    /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small built-in model that writes in the style of
     /// Shakespeare's plays
     model: PathBuf,
     /// The prompt to answer, or with --raw to continue; without it or with `-`, standard input
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// The system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
-    /// Complete the prompt verbatim, without the chat template
+    /// Pass the prompt to the model verbatim, without the chat template
     #[arg(long)]
     raw: bool,
     /// With --raw, parse control tokens in the prompt
@@ -75,7 +75,7 @@ pub(crate) struct Args {
 /// Parses a cosine similarity.
 fn similarity(text: &str) -> std::result::Result<f32, String> {
     let value = text.parse::<f32>().ok().filter(|value| (0.0..=1.0).contains(value));
-    value.ok_or_else(|| "give a number from 0 to 1, such as 0.95".to_owned())
+    value.ok_or_else(|| "expected a number from 0 to 1, such as 0.95".to_owned())
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
@@ -133,7 +133,7 @@ impl Args {
                 .map_err(|error| Error::io("standard input", &error))?,
         };
         match prompt.is_empty() {
-            true => Err(Error::argument("PROMPT", "empty; give a text to answer")),
+            true => Err(Error::argument("PROMPT", "is empty")),
             false => Ok(prompt),
         }
     }
@@ -141,14 +141,12 @@ impl Args {
     /// Returns the error for a single argument: a model without a prompt, or a prompt without a model.
     fn without_prompt(&self) -> Error {
         match input_path::check_model(&self.model) {
-            Ok(()) => {
-                Error::argument("PROMPT", "missing; give a text to answer, or pipe it to standard input")
-            }
+            Ok(()) => Error::argument("PROMPT", "missing; pass a prompt, or pipe one to standard input"),
             Err(error) if self.looks_like_prompt() => {
                 let text = self.model.display().to_string();
                 let message = format!(
-                    "not a model; to continue this text with the embedded model, type: siskin run {} {text:?}",
-                    embedded::NAME
+                    "not a model; to continue this text with the built-in model, type: siskin run {} {text:?}",
+                    built_in_model::NAME
                 );
                 Error::new(error.kind(), text, message)
             }
@@ -265,7 +263,7 @@ fn answer(
         output::note(open.quiet, answer.summary());
     }
     match answer.stopped {
-        true => Err(Error::new(ErrorKind::Cancelled, "run", "stopped by Ctrl-C")),
+        true => Err(Error::new(ErrorKind::Canceled, "run", "stopped by Ctrl-C")),
         false => Ok(answer),
     }
 }

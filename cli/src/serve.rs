@@ -14,7 +14,7 @@ mod worker;
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
 use answers::tell;
 use json_lines::{InputLine, InputLines};
-use request::{ParsedLine, Refusal, Request};
+use request::{ParsedLine, RejectedRequest, Request};
 use request_queue::RequestQueue;
 use siskin::{Error, ErrorKind, Result};
 use std::io::Read;
@@ -70,31 +70,32 @@ fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
     loop {
         let line = lines.next();
         number += 1;
-        let refused = |kind, message: String| {
-            Err(Refusal { id: None, error: Error::new(kind, format!("line {number}"), message) })
+        let rejected = |kind, message: String| {
+            Err(RejectedRequest { id: None, error: Error::new(kind, format!("line {number}"), message) })
         };
         let parsed = match line {
             Ok(None) => return,
             Err(error) => {
                 let error = Error::io("standard input", &error);
-                queue.put(Err(Refusal { id: None, error }), 0);
+                queue.put(Err(RejectedRequest { id: None, error }), 0);
                 return;
             }
-            Ok(Some(InputLine::TooLong)) => {
-                refused(ErrorKind::TooLong, format!("has more than {longest} bytes; see --max-request-bytes"))
-            }
+            Ok(Some(InputLine::TooLong)) => rejected(
+                ErrorKind::TooLong,
+                format!("has more than {longest} bytes; see --max-request-bytes"),
+            ),
             Ok(Some(InputLine::Whole(bytes))) => match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,
-                Ok(text) => Request::read(text).map_err(|refusal| refusal.on_line(number)),
+                Ok(text) => Request::read(text).map_err(|rejection| rejection.on_line(number)),
                 Err(error) => {
-                    refused(ErrorKind::Argument, format!("not UTF-8 at byte {}", error.valid_up_to()))
+                    rejected(ErrorKind::Argument, format!("not UTF-8 at byte {}", error.valid_up_to()))
                 }
             },
         };
         match parsed {
-            Ok(ParsedLine::Stop(id)) => queue.stop(&id),
+            Ok(ParsedLine::Cancel(id)) => queue.cancel(&id),
             Ok(ParsedLine::Request(request)) => queue.put(Ok(*request), lines.length()),
-            Err(refusal) => queue.put(Err(refusal), lines.length()),
+            Err(rejection) => queue.put(Err(rejection), lines.length()),
         }
     }
 }

@@ -1,16 +1,16 @@
 //! `siskin summarize`: text summarization.
 
 use crate::options::OpenArgs;
-use crate::writing::WritingArgs;
+use crate::text_generation::TextGenerationArgs;
 use siskin::{Result, Seq2SeqGenerateOptions};
 
 /// Summarize each text
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    writing: WritingArgs,
+    generation: TextGenerationArgs,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    args.writing.run(open, Seq2SeqGenerateOptions::summary)
+    args.generation.run(open, Seq2SeqGenerateOptions::summary)
 }

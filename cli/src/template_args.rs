@@ -23,9 +23,9 @@ pub(crate) struct TemplateArgs {
 
 /// Splits NAME=VALUE.
 fn variable(text: &str) -> std::result::Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("give NAME=VALUE, such as enable_thinking=false")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as enable_thinking=false")?;
     match name {
-        "" => Err("has no name; give NAME=VALUE, such as enable_thinking=false".to_owned()),
+        "" => Err("has no name; expected NAME=VALUE, such as enable_thinking=false".to_owned()),
         "messages" => Err("the messages are those of the conversation and cannot be set".to_owned()),
         _ => Ok((name.to_owned(), value.to_owned())),
     }
@@ -69,12 +69,12 @@ fn data(text: &str) -> TemplateData {
 
 /// Reads a file with a JSON list.
 fn list(path: &Path) -> Result<TemplateData> {
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     let text = input_path::read_text(path)?;
     if !text.trim_start().starts_with('[') {
-        return Err(Error::argument(place, "not a JSON list"));
+        return Err(Error::argument(location, "not a JSON list"));
     }
-    TemplateData::from_json(&text).map_err(|error| error.within(&place))
+    TemplateData::from_json(&text).map_err(|error| error.within(&location))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Colors, and text that is safe to print on a terminal.
 
-use crate::knobs;
+use crate::env;
 use std::borrow::Cow;
 use std::io::IsTerminal;
 
@@ -17,11 +17,11 @@ pub(crate) struct Palette {
 
 impl Palette {
     pub(crate) fn of_stdout() -> Self {
-        Self { colors: std::io::stdout().is_terminal() && !knobs::no_color() }
+        Self { colors: std::io::stdout().is_terminal() && !env::no_color() }
     }
 
     pub(crate) fn of_stderr() -> Self {
-        Self { colors: std::io::stderr().is_terminal() && !knobs::no_color() }
+        Self { colors: std::io::stderr().is_terminal() && !env::no_color() }
     }
 
     pub(crate) fn has_colors(self) -> bool {

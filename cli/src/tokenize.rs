@@ -1,7 +1,7 @@
 //! `siskin tokenize`: text to token ids.
 
 use crate::options::NoPackedFiles;
-use crate::{embedded, input_path, output};
+use crate::{built_in_model, input_path, output};
 use siskin::tokenizer::{EncodeOptions, Tokenizer};
 use siskin::{Error, Result};
 use std::io::Read;
@@ -33,8 +33,8 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args) -> Result<()> {
     input_path::check_model(&args.model)?;
-    let tokenizer = match embedded::is_meant(&args.model) {
-        true => Tokenizer::open(embedded::file()?.tokenizer().unwrap_or_default())?,
+    let tokenizer = match built_in_model::is_meant(&args.model) {
+        true => Tokenizer::open(built_in_model::file()?.tokenizer().unwrap_or_default())?,
         false => siskin_convert::open_tokenizer(&args.model)?,
     };
     let text = match &args.text {

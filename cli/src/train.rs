@@ -5,6 +5,7 @@ mod terminal;
 
 use crate::options::{OpenArgs, files_of};
 use crate::output;
+use crate::table::{self, ReportField};
 use crate::{input_path, interrupt};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ struct RunArgs {
     /// Profile N steps: writes trace.json and profile.txt to the run's folder
     #[arg(long, value_name = "N")]
     profile: Option<u64>,
-    /// Find the largest `batch.max_tokens` that fits into free memory, without training
+    /// Find the largest `batch.max_tokens` that fits in free memory, without training
     #[arg(long)]
     find_batch_size: bool,
     /// With --find-batch-size: use this memory limit in MiB instead of free memory
@@ -157,15 +158,14 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut trained = Run::new(config, setup, trains.then_some(folder.as_path()))?;
     if run.find_batch_size {
         let limit = run.memory_limit.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
-        let place = run.config.display().to_string();
-        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&place))?;
-        return output::report(
-            vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())],
-            run.json,
-        );
+        let location = run.config.display().to_string();
+        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&location))?;
+        let fields = [("max_tokens", "max_tokens", "tokens"), ("bytes", "memory", "bytes")];
+        let entries = vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())];
+        return table::print(entries, &fields, run.json);
     }
     if run.memory {
-        return output::report(memory(&trained)?, run.json);
+        return print_memory(&trained, run.json);
     }
     if run.check {
         return checks::full(&mut trained, run.json);
@@ -190,7 +190,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     callbacks.report();
     if ended == RunEnd::Interrupted {
         let message = format!("stopped after step {}; continue with `siskin train resume`", trained.steps());
-        return Err(Error::new(ErrorKind::Cancelled, "", message));
+        return Err(Error::new(ErrorKind::Canceled, "", message));
     }
     let (steps, chosen) = (trained.steps(), trained.load_export_weights()?);
     write(&mut trained, &output)?;
@@ -289,7 +289,7 @@ impl Output {
         }
         let another = |error: Error| {
             let message = format!("{}; name another file with -o", error.message());
-            Error::new(error.kind(), error.place(), message)
+            Error::new(error.kind(), error.location(), message)
         };
         AtomicFile::check(&self.path, &self.inputs).map_err(another)?;
         AtomicFile::create_own(&self.path, is_trainer_output).map_err(another)
@@ -368,9 +368,9 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
 
 /// Reads a config, with paths relative to the working directory, and its text.
 fn read(path: &Path) -> Result<(RunConfig, String)> {
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     let text = input_path::read_text(path)?;
-    let mut config = RunConfig::parse(&text).map_err(|error| error.within(&place))?;
+    let mut config = RunConfig::parse(&text).map_err(|error| error.within(&location))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let resolve = |name: &mut String| *name = folder.join(&*name).display().to_string();
     config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(resolve);
@@ -410,8 +410,21 @@ fn new_tokenizer(config: &RunConfig, folder: &Path, resumes: bool) -> Result<Vec
     }
 }
 
-fn memory(run: &Run) -> Result<Vec<(&'static str, Value)>> {
+/// Prints the memory of a run by part: in MiB, or in bytes as JSON.
+fn print_memory(run: &Run, as_json: bool) -> Result<()> {
     let parts = run.memory()?;
-    let entries = parts.list().map(|(name, bytes)| (name, bytes.into()));
-    Ok(entries.into_iter().chain([("total", parts.total().into())]).collect())
+    let entries = parts.list().into_iter().chain([("total", parts.total())]);
+    if as_json {
+        let fields: serde_json::Map<_, _> =
+            entries.map(|(name, bytes)| (format!("{name}_bytes"), bytes.into())).collect();
+        return output::json(&Value::Object(fields));
+    }
+    let mib = |bytes: usize| json!((bytes as f64 / f64::from(1 << 20) * 10.0).round() / 10.0);
+    let names: Vec<ReportField> = parts
+        .list()
+        .map(|(name, _)| (name, name, "MiB"))
+        .into_iter()
+        .chain([("total", "total", "MiB")])
+        .collect();
+    table::print(entries.map(|(name, bytes)| (name, mib(bytes))).collect(), &names, false)
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     /// A Whisper model: a .siskin file, or a CTranslate2 or Hugging Face folder
     model: PathBuf,
-    /// WAVE files; `-` for raw 16-bit samples at 16 kHz on standard input
+    /// WAV files; `-` for raw 16-bit samples at 16 kHz on standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print a JSON object for each file
@@ -97,7 +97,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         .map_err(|error| error.within(&args.model.display().to_string()))?;
     let options = args.transcription.options();
     for path in &args.files {
-        let place = path.display().to_string();
+        let location = path.display().to_string();
         let sound = sound(path)?;
         let shows_segments = args.transcription.timestamps && !args.json;
         // Lines printed as they are ready already show the progress.
@@ -119,7 +119,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         drop(bar);
         if args.json {
             let mut told = value(seconds, &transcript);
-            told["file"] = place.into();
+            told["file"] = location.into();
             output::json(&told)?;
         } else if !shows_segments {
             output::line(&transcript.text)?;
@@ -137,8 +137,8 @@ fn sound(path: &Path) -> Result<AudioSamples> {
             .map_err(|error| Error::io("standard input", &error))?;
         return AudioSamples::from_pcm16(&bytes, RATE, 1);
     }
-    let place = path.display().to_string();
-    AudioSamples::from_wav(&input_path::read(path)?).map_err(|error| error.within(&place))
+    let location = path.display().to_string();
+    AudioSamples::from_wav(&input_path::read(path)?).map_err(|error| error.within(&location))
 }
 
 fn seconds(sound: &AudioSamples) -> f64 {

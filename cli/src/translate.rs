@@ -1,7 +1,7 @@
 //! `siskin translate`: machine translation.
 
 use crate::options::OpenArgs;
-use crate::writing::WritingArgs;
+use crate::text_generation::TextGenerationArgs;
 use siskin::{Result, Seq2SeqGenerateOptions};
 
 /// Translate each text
@@ -14,10 +14,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CODE")]
     to: Option<String>,
     #[command(flatten)]
-    writing: WritingArgs,
+    generation: TextGenerationArgs,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let (from, to) = (args.from.as_deref(), args.to.as_deref());
-    args.writing.run(open, |model| Seq2SeqGenerateOptions::translation(model, from, to))
+    args.generation.run(open, |model| Seq2SeqGenerateOptions::translation(model, from, to))
 }

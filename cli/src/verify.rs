@@ -2,7 +2,7 @@
 
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
-use crate::{embedded, input_path};
+use crate::{built_in_model, input_path};
 use serde_json::json;
 use siskin::Result;
 use siskin::file::File;
@@ -23,9 +23,9 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     input_path::check_model(&args.file)?;
-    let place = args.file.display().to_string();
-    let file = match embedded::is_meant(&args.file) {
-        true => embedded::file()?,
+    let location = args.file.display().to_string();
+    let file = match built_in_model::is_meant(&args.file) {
+        true => built_in_model::file()?,
         false => File::open(&args.file)?,
     };
     {
@@ -34,13 +34,13 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             bar.set(done, total);
             true
         })
-        .map_err(|error| error.within(&place))?;
+        .map_err(|error| error.within(&location))?;
     }
     let size = file.bytes().len() as u64;
     let identity = identity(&file);
     match args.json {
-        true => output::json(&json!({"file": place, "bytes": size, "identity": identity, "intact": true})),
-        false => output::line(format!("{place}: intact, {}, {identity}", output::bytes(size))),
+        true => output::json(&json!({"file": location, "bytes": size, "identity": identity, "intact": true})),
+        false => output::line(format!("{location}: intact, {}, {identity}", output::bytes(size))),
     }
 }
 

@@ -86,9 +86,9 @@ fn an_adapter_is_trained_measured_and_run() {
     assert_ne!(text(&beside), text(&write(&base, &[])));
     report(&["doctor", of(&base), "--adapter", of(&adapter), "--json"]);
 
-    let refused = write(&merged, &["--adapter", of(&adapter)]);
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && message.contains("trained on other weights"), "{message}");
+    let rejected = write(&merged, &["--adapter", of(&adapter)]);
+    let message = String::from_utf8_lossy(&rejected.stderr).into_owned();
+    assert!(rejected.status.code() == Some(2) && message.contains("trained on other weights"), "{message}");
     assert!(write(&merged, &["--adapter", of(&adapter), "--any-base"]).status.success());
     let alone = write(&adapter, &[]);
     let message = String::from_utf8_lossy(&alone.stderr).into_owned();

@@ -92,7 +92,7 @@ fn exit_codes_tell_what_is_wrong() {
 }
 
 #[test]
-fn options_without_effect_are_refused() {
+fn options_without_effect_are_rejected() {
     // Invalid arguments are reported before the model is opened.
     let model = "/no/such/model";
     for (arguments, words) in [
@@ -139,6 +139,34 @@ fn a_model_is_not_written_over() {
 }
 
 #[test]
+fn errors_name_options_paths_and_ranges_of_the_command_line() {
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden/llama");
+    let golden = golden.to_str().unwrap();
+    let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("never-written.siskin");
+    let output = output.to_str().unwrap();
+    let run = ["run", "shakespeare", "a"];
+    let with = |more: &[&'static str]| [&run[..], more].concat();
+    for (arguments, code, words) in [
+        (with(&["--temperature", "-1"]), 2, "--temperature: expected"),
+        (with(&["--top-k", "-1"]), 2, "'-1' for '--top-k"),
+        (with(&["--adapter", "no-adapter.siskin"]), 3, "no-adapter.siskin: no such file or directory"),
+        (with(&["--skip-layers", "99"]), 2, "--skip-layers: layer 99 is out of range"),
+        (vec!["bench", "shakespeare", "--prompt", "999999"], 4, "reduce --prompt"),
+        (
+            vec!["convert", golden, "-o", "/no-such-folder/a.siskin"],
+            1,
+            "/no-such-folder/a.siskin: the directory",
+        ),
+        (vec!["convert", golden, "-o", output, "--quant", "iq2_xxs"], 2, "can be read but not written"),
+        (vec!["export", "shakespeare", "-o", output, "--format", "foo"], 2, "--format: unknown format"),
+    ] {
+        let found = siskin(&arguments, b"");
+        assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
+        assert!(errors(&found).contains(words), "{arguments:?}: {}", errors(&found));
+    }
+}
+
+#[test]
 fn what_is_no_model_file_is_named() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-model");
     std::fs::create_dir_all(&folder).unwrap();
@@ -150,7 +178,7 @@ fn what_is_no_model_file_is_named() {
     let mut rows = vec![
         (vec!["verify", folder], 3, "a folder"),
         (vec!["inspect", folder], 3, "unrecognized model format"),
-        (vec!["convert", packed, "-o", &output], 2, "is a .siskin file already"),
+        (vec!["convert", packed, "-o", &output], 2, "already a .siskin file"),
     ];
     if has_pipe {
         rows.push((vec!["verify", &pipe], 3, "not a regular file"));
@@ -186,7 +214,7 @@ fn forecasts_are_compared_with_those_of_another_form() {
     assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
     let measure = |model: &str, against: &str| {
         let text = text.to_str().unwrap();
-        let arguments = ["perplexity", model, text, "--ctx", "16", "--json", "-q", "--against", against];
+        let arguments = ["perplexity", model, text, "--context", "16", "--json", "-q", "--against", against];
         let found = siskin(&arguments, b"");
         assert_eq!(found.status.code(), Some(0), "{}", errors(&found));
         let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
@@ -344,7 +372,7 @@ fn texts_leave_early_and_layers_are_left_out() {
 }
 
 #[test]
-fn the_embedded_model_runs_by_its_name() {
+fn the_built_in_model_runs_by_its_name() {
     let path = file("prompt.txt", b"ROMEO:");
     let options = ["--seed", "1", "-n", "24", "--quiet"];
     let run = |arguments: &[&str], input: &[u8]| siskin(&[arguments, &options[..]].concat(), input);
@@ -441,11 +469,11 @@ fn tensors(name: &str, names: &[&str]) -> String {
 }
 
 #[test]
-fn tensors_that_would_change_nothing_are_refused() {
+fn tensors_that_would_change_nothing_are_rejected() {
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     let output = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tensors.out");
     let output = output.to_str().unwrap();
-    for (model, names, refused) in [
+    for (model, names, rejected) in [
         ("golden-texts/bert", &["input_ids", "position_ids"][..], "position_ids"),
         ("golden-texts/bert", &["input_ids", "decoder_input_ids"], "decoder_input_ids"),
         ("golden-texts/bert", &["input_features"], "input_ids"),
@@ -468,8 +496,8 @@ fn tensors_that_would_change_nothing_are_refused() {
         let arguments =
             ["logits", model.to_str().unwrap(), "--input", &input, "--output", output, "--no-cache", "-q"];
         let found = siskin(&arguments, b"");
-        let code = if refused.is_empty() { 0 } else { 3 };
+        let code = if rejected.is_empty() { 0 } else { 3 };
         assert_eq!(found.status.code(), Some(code), "{model:?}, {names:?}: {}", errors(&found));
-        assert!(errors(&found).contains(refused), "{model:?}, {names:?}: {}", errors(&found));
+        assert!(errors(&found).contains(rejected), "{model:?}, {names:?}: {}", errors(&found));
     }
 }

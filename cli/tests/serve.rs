@@ -183,7 +183,7 @@ fn who_asks_for_more_than_there_is_room_for_gets_what_there_is() {
 
 /// The code and place of the error in a reply.
 fn error(answer: &Value) -> (u64, &str) {
-    (answer["error"]["code"].as_u64().unwrap(), answer["error"]["place"].as_str().unwrap())
+    (answer["error"]["code"].as_u64().unwrap(), answer["error"]["location"].as_str().unwrap())
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
         (b"{\"id\": 10, \"embed\": [\"w5\"]}", 102, "model"),
         (b"{\"id\": 11, \"transcribe\": \"AA=A\"}", 200, "transcribe"),
         (b"\xff\xfe", 200, "line 12"),
-        (b"{\"id\": 13, \"stop\": 1}", 200, "id"),
+        (b"{\"id\": 13, \"cancel\": 1}", 200, "id"),
         (b"{\"id\": 14, \"chat\": [{\"role\": \"user\"}]}", 200, "chat"),
         (b"{\"id\": 15, \"chat\": [], \"max_tokens\": 3}", 200, "chat"),
     ];
@@ -224,7 +224,7 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
 }
 
 #[test]
-fn requests_that_a_model_cannot_answer_are_refused() {
+fn requests_that_a_model_cannot_answer_are_rejected() {
     let bert = model("golden-texts/bert");
     let requests = [
         json!({"id": 1, "prompt": "w5"}),
@@ -242,7 +242,7 @@ fn requests_that_a_model_cannot_answer_are_refused() {
     let answers = ask(&bert, &requests);
     let codes: Vec<u64> = answers.iter().map(|answer| error(answer).0).collect();
     assert_eq!(codes, [102, 102, 102, 102, 101, 200, 201, 200, 201, 101, 200]);
-    assert!(answers.iter().all(|answer| answer.to_string().len() < 1000), "a refusal repeats no request");
+    assert!(answers.iter().all(|answer| answer.to_string().len() < 1000), "a rejection repeats no request");
 }
 
 #[test]
@@ -289,7 +289,7 @@ impl Running {
 }
 
 #[test]
-fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
+fn a_request_is_canceled_while_it_runs_and_while_it_waits() {
     // Throttled so that no answer ends within a minute by itself.
     let mut running = Running::start(&model("golden/llama"), &["--throttle", "0.5/s"]);
     let begun = std::time::Instant::now();
@@ -297,16 +297,16 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
         running.say(&json!({"id": id, "prompt": "w5 w6", "temperature": 0, "max_tokens": 50}));
     }
     assert_eq!(running.hear()["id"], "first");
-    running.say(&json!({"stop": "no such request"}));
-    running.say(&json!({"stop": "second"}));
-    running.say(&json!({"stop": "first"}));
+    running.say(&json!({"cancel": "no such request"}));
+    running.say(&json!({"cancel": "second"}));
+    running.say(&json!({"cancel": "first"}));
     let end = running.end();
-    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("first"), &json!("cancelled")));
+    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("first"), &json!("canceled")));
     assert!(end["done"]["tokens"].as_u64().unwrap() < 50);
     let end = running.end();
-    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("second"), &json!("cancelled")));
-    assert_eq!(running.hear()["id"], "third", "a stop is for one request");
-    running.say(&json!({"stop": "third"}));
+    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("second"), &json!("canceled")));
+    assert_eq!(running.hear()["id"], "third", "only one request is canceled");
+    running.say(&json!({"cancel": "third"}));
     assert_eq!(running.end()["id"], "third");
     assert!(begun.elapsed().as_secs() < 50);
     running.say(&json!({"id": 4, "stats": true}));
@@ -316,7 +316,7 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
 }
 
 #[test]
-fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
+fn a_canceled_request_gives_what_might_have_begun_a_stop_text() {
     let llama = model("golden/llama");
     let request =
         |max_tokens: u64| json!({"id": 1, "prompt": "w5 w6", "greedy": true, "max_tokens": max_tokens});
@@ -329,13 +329,13 @@ fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
     let (text, tokens) = loop {
         running.say(&held);
         std::thread::sleep(patience);
-        running.say(&json!({"stop": 1}));
+        running.say(&json!({"cancel": 1}));
         let mut answers = vec![running.hear()];
         while answers.last().is_some_and(|answer| answer.get("done").is_none()) {
             answers.push(running.hear());
         }
         let (text, end) = whole(&answers, &json!(1));
-        assert_eq!(end["done"]["finish_reason"], "cancelled");
+        assert_eq!(end["done"]["finish_reason"], "canceled");
         match end["done"]["tokens"].as_u64().unwrap() {
             0 => patience *= 2,
             tokens => break (text, tokens),
@@ -405,7 +405,10 @@ fn template_variables_come_with_the_request() {
     );
     let tokens: Vec<_> = answers.iter().map(|answer| answer["done"]["context_tokens"].as_u64()).collect();
     assert_eq!(tokens, [Some(1), Some(3), Some(3), Some(1), None, None]);
-    assert!(answers[4]["error"]["place"].as_str().unwrap().ends_with("chat_template_kwargs"), "{answers:?}");
+    assert!(
+        answers[4]["error"]["location"].as_str().unwrap().ends_with("chat_template_kwargs"),
+        "{answers:?}"
+    );
 }
 
 /// The chat model downloaded by `cargo xtask model smollm2`.

@@ -131,19 +131,25 @@ fn runs_are_checked_profiled_and_reported() {
 
 #[test]
 fn runs_that_fail_the_check_do_not_start() {
-    let place = Place::new("refused");
+    let place = Place::new("rejected");
     place.write("");
     let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
     let config = config.replace("max_length = 16", "max_length = 40");
     std::fs::write(place.0.join("small.toml"), config).unwrap();
-    let refused = place.siskin(&["train", "small.toml"]);
-    assert!(!refused.status.success());
-    let stderr = text(&refused.stderr);
+    let rejected = place.siskin(&["train", "small.toml"]);
+    assert!(!rejected.status.success());
+    let stderr = text(&rejected.stderr);
     assert!(
         stderr.contains("before the first step") && stderr.contains("data.settings.max_length is 40"),
         "{stderr}"
     );
     assert!(!place.0.join("small.siskin").exists());
+    std::fs::remove_file(place.0.join("texts"))
+        .or_else(|_| std::fs::remove_dir_all(place.0.join("texts")))
+        .unwrap();
+    let without = place.siskin(&["train", "small.toml"]);
+    assert_eq!(without.status.code(), Some(3), "{}", text(&without.stderr));
+    assert!(text(&without.stderr).contains("no such file or directory"), "{}", text(&without.stderr));
     let missing = place.siskin(&["train", "report", "nowhere.run"]);
     assert!(text(&missing.stderr).contains("name the folder of a run"), "{}", text(&missing.stderr));
 }
@@ -326,7 +332,7 @@ fn runs_only_overwrite_their_own_files() {
     let place = Place::new("replaces");
     place.write("");
     let path = |name: &str| place.0.join(name);
-    let refused = |arguments: &[&str], why: &str| {
+    let rejected = |arguments: &[&str], why: &str| {
         let output = place.siskin(arguments);
         assert!(!output.status.success(), "{arguments:?}");
         assert!(text(&output.stderr).contains(why), "{arguments:?}: {}", text(&output.stderr));
@@ -342,31 +348,31 @@ fn runs_only_overwrite_their_own_files() {
     let end = config.find("[data]").unwrap();
     let from = format!("{}from = \"base.siskin\"\n{}", &config[..start], &config[end..]);
     std::fs::write(path("base.toml"), &from).unwrap();
-    refused(&["train", "base.toml"], "is an input file");
-    assert!(!path("base.run/step-00000003.checkpoint").exists(), "refused before training");
-    refused(&["train", "base.toml", "-o", "base.siskin"], "is an input file");
+    rejected(&["train", "base.toml"], "is an input file");
+    assert!(!path("base.run/step-00000003.checkpoint").exists(), "rejected before training");
+    rejected(&["train", "base.toml", "-o", "base.siskin"], "is an input file");
     assert_eq!(std::fs::read(path("base.siskin")).unwrap(), model);
 
     // Texts and configs are inputs, too.
     let texts = std::fs::read(path("texts/a.txt")).unwrap();
-    refused(&["train", "export", "small.toml", "-o", "texts/a.txt"], "is an input file");
-    refused(&["train", "export", "small.toml", "-o", "small.toml"], "is an input file");
+    rejected(&["train", "export", "small.toml", "-o", "texts/a.txt"], "is an input file");
+    rejected(&["train", "export", "small.toml", "-o", "small.toml"], "is an input file");
     assert_eq!(std::fs::read(path("texts/a.txt")).unwrap(), texts);
 
     // Under a name derived from the config, only a trained model is overwritten.
     std::fs::write(path("small.siskin"), b"notes").unwrap();
-    refused(&["train", "export", "small.toml"], "was not written by Siskin");
+    rejected(&["train", "export", "small.toml"], "was not written by Siskin");
     assert_eq!(std::fs::read(path("small.siskin")).unwrap(), b"notes");
     std::fs::write(path("small.siskin"), &model).unwrap();
     assert!(place.siskin(&["train", "export", "small.toml"]).status.success());
     std::fs::write(path("small.tokens"), b"notes").unwrap();
-    refused(&["train", "pack", "small.toml"], "was not written by Siskin");
+    rejected(&["train", "pack", "small.toml"], "was not written by Siskin");
 
     // An existing folder of the user is not a run folder.
     std::fs::create_dir(path("own")).unwrap();
     std::fs::write(path("own/log.jsonl"), b"{}").unwrap();
-    refused(&["train", "report", "own"], "not the folder of a run");
-    refused(&["train", "small.toml", "--folder", "own"], "not the folder of a run");
+    rejected(&["train", "report", "own"], "not the folder of a run");
+    rejected(&["train", "small.toml", "--folder", "own"], "not the folder of a run");
     assert_eq!(std::fs::read_dir(path("own")).unwrap().count(), 1);
 }
 
@@ -378,18 +384,18 @@ fn runs_do_not_follow_symbolic_links() {
     let place = Place::new("links");
     place.write("");
     let path = |name: &str| place.0.join(name);
-    let refused = |arguments: &[&str]| {
+    let rejected = |arguments: &[&str]| {
         let output = place.siskin(arguments);
         assert!(!output.status.success(), "{arguments:?}");
         assert!(text(&output.stderr).contains("symbolic link"), "{arguments:?}: {}", text(&output.stderr));
     };
     std::fs::create_dir(path("elsewhere")).unwrap();
     symlink("elsewhere", path("small.run")).unwrap();
-    refused(&["train", "small.toml"]);
+    rejected(&["train", "small.toml"]);
     assert_eq!(std::fs::read_dir(path("elsewhere")).unwrap().count(), 0);
     std::fs::remove_file(path("small.run")).unwrap();
     symlink("elsewhere/new", path("small.siskin")).unwrap();
-    refused(&["train", "small.toml"]);
+    rejected(&["train", "small.toml"]);
     std::fs::remove_file(path("small.siskin")).unwrap();
 
     assert!(place.siskin(&["train", "small.toml"]).status.success());

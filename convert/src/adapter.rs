@@ -30,7 +30,7 @@ pub fn open_adapter(beside: AdapterSource<'_>, base: &File) -> Result<Adapter> {
         return peft::open(beside.path, base).map_err(within);
     }
     if beside.path.is_dir() {
-        let message = "the folder has no adapter_config.json; give a PEFT folder or a .siskin file";
+        let message = "the folder has no adapter_config.json; pass a PEFT folder or a .siskin file";
         return Err(within(Error::new(ErrorKind::Missing, "", message)));
     }
     let adapter = Adapter::open(beside.path)?;

@@ -18,15 +18,15 @@ const KEY: &str = "cache";
 const PACKING: u32 = 7;
 
 /// Maximum length in bytes of the source's name within the name of its cache file.
-const LONGEST_STEM: usize = 128;
+const MAX_STEM_BYTES: usize = 128;
 
 /// Returns the metadata that a cache file must carry to be the packed form of this source: the identities of the source
 /// files, the recipe, and the versions of the format and the tool.
 pub(crate) fn identity(path: &Path, format: &SourceFormat, recipe: Option<Recipe>) -> Result<Value> {
     let mut files = Vec::new();
     for file in (format.files)(path)? {
-        let place = file.display().to_string();
-        let metadata = std::fs::metadata(&file).map_err(|error| Error::io(place, &error))?;
+        let location = file.display().to_string();
+        let metadata = std::fs::metadata(&file).map_err(|error| Error::io(location, &error))?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map(|time| format!("{}.{:09}", time.as_secs(), time.subsec_nanos()));
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -73,7 +73,7 @@ pub(crate) enum CacheFile {
 
 impl CachePath {
     /// Returns the path next to the source: `model.gguf.siskin` for a file `model.gguf`, `model.siskin` in a folder.
-    pub(crate) fn beside(path: &Path, recipe: Option<Recipe>) -> Self {
+    pub(crate) fn next_to_source(path: &Path, recipe: Option<Recipe>) -> Self {
         let path = match path.is_dir() {
             true => path.join(name("model", recipe)),
             false => path.with_file_name(name(&file_name(path), recipe)),
@@ -169,7 +169,7 @@ fn name(stem: &str, recipe: Option<Recipe>) -> String {
 
 /// Truncates `name` so that the rest of the file name fits.
 fn short(name: &str) -> &str {
-    &name[..name.floor_char_boundary(LONGEST_STEM)]
+    &name[..name.floor_char_boundary(MAX_STEM_BYTES)]
 }
 
 fn file_name(path: &Path) -> String {

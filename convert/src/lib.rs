@@ -1,7 +1,7 @@
 //! Converts models of other formats to packed `.siskin` files and back.
 //!
 //! GGUF files, Hugging Face and CTranslate2 folders and ONNX exports become one file in the layout that kernels read.
-//! Importing is lossless unless a recipe asks for other weight types: the blocks of a GGUF file are repacked bit by bit,
+//! Importing is lossless unless a recipe asks for other weight types: the blocks of a GGUF file are repacked losslessly,
 //! and exporting to GGUF returns the same bytes.
 //!
 //! - [`ModelSource`](import::ModelSource) is a model of some format: its configuration, its tokenizer, and its tensors
@@ -27,9 +27,9 @@
 mod adapter;
 mod cache;
 mod calibrate;
+mod env;
 pub mod export;
 pub mod import;
-mod knobs;
 mod open;
 mod pack;
 mod progress;

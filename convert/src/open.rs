@@ -1,8 +1,8 @@
 //! Opens a model in any format: packed files directly, other formats through the packed cache.
 
 use crate::cache::{self, CacheFile, CachePath};
+use crate::env;
 use crate::import::{self, ModelSource, SourceFormat};
-use crate::knobs;
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, ProgressSink};
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub enum PackedCache {
     User,
     /// Next to the source: `model.gguf.siskin`, or `model.siskin` in a folder. An existing file is used only if the
     /// user owns it and no other user may write to it.
-    Beside,
+    NextToSource,
     /// In the given folder, which is created if missing.
     Folder(PathBuf),
     /// Nowhere: packed for this process alone, into an unlinked temporary file.
@@ -99,15 +99,15 @@ fn open_with(
         return unnamed(path, format, open(format)?.as_ref(), options);
     }
     let identity = cache::identity(path, format, options.recipe)?;
-    let place = place(path, options, &identity);
-    if let Ok(place) = &place
-        && let CacheFile::Fresh(file) = place.look(&identity)
+    let location = location(path, options, &identity);
+    if let Ok(location) = &location
+        && let CacheFile::Fresh(file) = location.look(&identity)
     {
         return Ok(*file);
     }
     let source = open(format)?;
-    let begun = place.and_then(|place| match place.create(&identity) {
-        Ok(out) => Ok((place, out)),
+    let begun = location.and_then(|location| match location.create(&identity) {
+        Ok(out) => Ok((location, out)),
         Err(error) => {
             let message = format!(
                 "cannot write the packed model: {error}; choose another cache folder or open without a cache"
@@ -115,7 +115,7 @@ fn open_with(
             Err(Error::new(ErrorKind::Io, path.display().to_string(), message))
         }
     });
-    let (place, out) = match begun {
+    let (location, out) = match begun {
         Ok(begun) => begun,
         Err(error) if options.cache == PackedCache::User => {
             options.progress.note(&format!("packed for this process only: {error}"));
@@ -136,8 +136,8 @@ fn open_with(
         return Err(Error::new(ErrorKind::State, path.display().to_string(), message));
     }
     let file = out.commit_and_keep()?;
-    place.sweep(&identity);
-    File::open_descriptor(file, 0, None).map_err(|error| error.within(&place.path.display().to_string()))
+    location.sweep(&identity);
+    File::open_descriptor(file, 0, None).map_err(|error| error.within(&location.path.display().to_string()))
 }
 
 fn is_packed(path: &Path) -> bool {
@@ -146,12 +146,12 @@ fn is_packed(path: &Path) -> bool {
     named || import::is_packed(path)
 }
 
-fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<CachePath> {
+fn location(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<CachePath> {
     let within = |folder: &Path| CachePath::within(folder, path, options.recipe, identity);
     match &options.cache {
-        PackedCache::Beside => Ok(CachePath::beside(path, options.recipe)),
+        PackedCache::NextToSource => Ok(CachePath::next_to_source(path, options.recipe)),
         PackedCache::Folder(folder) => Ok(within(folder)),
-        PackedCache::User | PackedCache::Off => knobs::user_cache()
+        PackedCache::User | PackedCache::Off => env::user_cache()
             .map(|folder| within(&folder))
             .ok_or_else(|| Error::new(ErrorKind::Missing, "HOME", "the user has no cache folder: name one")),
     }

@@ -16,8 +16,8 @@ pub trait ProgressSink: Sync {
         self.message(text);
     }
 
-    /// Returns true to stop with [`ErrorKind::Cancelled`](siskin_format::ErrorKind::Cancelled).
-    fn cancelled(&self) -> bool {
+    /// Returns true to stop with [`ErrorKind::Canceled`](siskin_format::ErrorKind::Canceled).
+    fn canceled(&self) -> bool {
         false
     }
 }

@@ -31,5 +31,5 @@ pub(crate) fn blocks(tensor: &Tensor, row: usize, block: BlockType, out: &mut [u
         return true;
     }
     let mut numbers = vec![0.0; tensor.columns];
-    values(tensor, row, &mut numbers) && block.encode_row(&numbers, None, out)
+    values(tensor, row, &mut numbers) && block.quantize_row(&numbers, None, out)
 }

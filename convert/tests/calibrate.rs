@@ -55,7 +55,7 @@ fn calibrated_models_are_closer() {
         assert!(error < max * plain_error, "{recipe}: {error} against {plain_error}");
         let report = &calibrated.metadata().quantization;
         assert_eq!(report["calibration_tokens"], 40 * 32);
-        assert_eq!(report.contains_key("relative_error_of_products"), recipe.starts_with('w'));
+        assert_eq!(report.contains_key("relative_output_error"), recipe.starts_with('w'));
         assert!(!plain.metadata().quantization.contains_key("calibration_tokens"));
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, data, packed};
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{EncoderOptions, Model, SessionOptions};
 use siskin_backend::context::OutputRows;
 use siskin_backend::loaded_model::ModelOptions;
@@ -23,7 +23,7 @@ const MODELS: &[(&str, &str)] = &[
 ];
 
 struct Golden {
-    text: Tokens,
+    text: EncoderInput,
     written: Vec<u32>,
     output: Vec<f32>,
 }
@@ -44,11 +44,11 @@ fn golden(name: &str) -> Golden {
         let (bands, frames) = (tensor.shape[1] as usize, tensor.shape[2] as usize);
         features = (0..frames * bands).map(|i| features[i % bands * frames + i / bands]).collect();
     }
-    let text = Tokens {
+    let text = EncoderInput {
         ids: ids("input_ids"),
         token_type_ids: ids("token_type_ids"),
         features,
-        ..Tokens::default()
+        ..EncoderInput::default()
     };
     Golden { text, written: ids("decoder_input_ids"), output: floats("output") }
 }
@@ -121,7 +121,7 @@ fn the_packed_form_is_kept() {
 }
 
 #[test]
-fn decoders_alone_are_refused() {
+fn decoders_alone_are_rejected() {
     let error = import::open(&data("ctranslate2/llama-int8")).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }

@@ -167,7 +167,7 @@ fn weights_that_the_block_type_cannot_hold_are_refused() {
         match written(&model, &to, &ExportOptions { force: true, ..ExportOptions::default() }) {
             Ok(_) => assert_eq!(Some(Gguf::open(&to).unwrap().tensor(name).unwrap().ggml_type), exported),
             Err(error) => {
-                assert_eq!((exported, error.kind(), error.place()), (None, ErrorKind::Unsupported, name));
+                assert_eq!((exported, error.kind(), error.location()), (None, ErrorKind::Unsupported, name));
                 assert!(error.message().contains("TQ1_0"), "{types}: {error}");
             }
         }
@@ -242,7 +242,7 @@ fn nothing_is_replaced_unless_that_is_wanted() {
 }
 
 #[test]
-fn what_is_interleaved_is_refused() {
+fn what_is_interleaved_is_rejected() {
     for name in INTERLEAVED {
         let folder = Folder::new("export-interleaved");
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden").join(name);
@@ -305,7 +305,7 @@ fn texts<'a>(message: &[(u64, u64, &'a [u8])], field: u64) -> Vec<&'a str> {
 
 #[test]
 fn onnx_models_name_nothing_that_is_not_there() {
-    let mut refused = 0;
+    let mut rejected = 0;
     for golden in goldens() {
         let folder = Folder::new("export-onnx");
         let name = golden.display().to_string();
@@ -314,7 +314,7 @@ fn onnx_models_name_nothing_that_is_not_there() {
         match written(&file, &to, &ExportOptions::default()) {
             Ok(_) => {}
             Err(error) if error.to_string().contains("cannot be exported to ONNX") => {
-                refused += 1;
+                rejected += 1;
                 continue;
             }
             Err(error) => panic!("{name}: {error}"),
@@ -353,7 +353,7 @@ fn onnx_models_name_nothing_that_is_not_there() {
             assert!(known.contains_key(texts(&output, 1)[0]), "{name}");
         }
     }
-    assert!(refused < 13, "{refused} goldens were refused");
+    assert!(rejected < 13, "{rejected} goldens were rejected");
 }
 
 #[test]

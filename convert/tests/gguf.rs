@@ -177,7 +177,7 @@ fn real_models_keep_their_values() {
                     _ => at,
                 };
                 let mut expected = vec![0.0; tensor.columns];
-                assert!(block.decode_row(&source.data[from * size..][..size], &mut expected));
+                assert!(block.dequantize_row(&source.data[from * size..][..size], &mut expected));
                 assert_eq!(bits(&row(tensor, at)), bits(&expected), "{} row {at}", tensor.name);
             }
         }
@@ -185,7 +185,7 @@ fn real_models_keep_their_values() {
 }
 
 #[test]
-fn keys_of_too_many_values_are_refused() {
+fn keys_of_too_many_values_are_rejected() {
     let file = |arrays: u64| {
         let mut out = [b"GGUF".as_slice(), &3u32.to_le_bytes(), &0u64.to_le_bytes()].concat();
         out.extend((arrays + 1).to_le_bytes());

@@ -287,7 +287,7 @@ fn the_tokenizer_comes_along() {
     }
     std::fs::write(path.join("tokenizer.json"), "{}").unwrap();
     let error = pack_file(&path, &folder.join("no.siskin"), &PackOptions::default()).unwrap_err();
-    assert!(error.place().contains("tokenizer.json"), "{error:?}");
+    assert!(error.location().contains("tokenizer.json"), "{error:?}");
     assert!(!folder.join("no.siskin").exists());
 }
 
@@ -304,7 +304,7 @@ fn changed(folder: &Folder, change: impl Fn(&Path)) -> siskin_format::Result<()>
 }
 
 #[test]
-fn json_of_too_many_values_is_refused() {
+fn json_of_too_many_values_is_rejected() {
     let folder = Folder::new("hf-values");
     let many = |count: usize| format!("[{}[]]", "[],".repeat(count));
     let config = std::fs::read_to_string(golden("llama").join("config.json")).unwrap();
@@ -314,7 +314,7 @@ fn json_of_too_many_values_is_refused() {
     for (name, text) in [("config.json", config(1 << 18)), ("tokenizer_config.json", file.clone())] {
         let error = changed(&folder, |source| std::fs::write(source.join(name), &text).unwrap()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.place().ends_with(name) && error.message().contains("values"), "{error}");
+        assert!(error.location().ends_with(name) && error.message().contains("values"), "{error}");
     }
     let tokenizer = folder.join("tokenizer.json");
     std::fs::write(&tokenizer, file).unwrap();
@@ -337,7 +337,7 @@ fn what_has_no_end_is_not_read() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_kept_or_refused() {
+fn numbers_that_are_not_finite_are_kept_or_rejected() {
     let folder = Folder::new("not-finite");
     let source = folder.join("model");
     std::fs::create_dir_all(&source).unwrap();

@@ -30,7 +30,7 @@ impl ProgressSink for Counter {
 
     fn message(&self, _text: &str) {}
 
-    fn cancelled(&self) -> bool {
+    fn canceled(&self) -> bool {
         self.stop
     }
 }
@@ -53,8 +53,8 @@ fn entries(folder: &Path) -> usize {
 fn a_model_is_packed_once() {
     let folder = Folder::new("open-once");
     let (path, counter) = (source(&folder), Counter::default());
-    let first = open(&path, PackedCache::Beside, &counter).unwrap();
-    let second = open(&path, PackedCache::Beside, &counter).unwrap();
+    let first = open(&path, PackedCache::NextToSource, &counter).unwrap();
+    let second = open(&path, PackedCache::NextToSource, &counter).unwrap();
     assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
     assert_eq!(counter.done.load(Ordering::Relaxed), counter.total.load(Ordering::Relaxed));
     assert_eq!(first.identity(), second.identity());
@@ -100,9 +100,9 @@ fn recipes_have_their_own_caches() {
     let path = source(&folder);
     for _ in 0..2 {
         let recipe = Some("q4_0".parse().unwrap());
-        let options = OpenOptions { cache: PackedCache::Beside, recipe, ..OpenOptions::default() };
+        let options = OpenOptions { cache: PackedCache::NextToSource, recipe, ..OpenOptions::default() };
         assert_eq!(open_any(&path, &options).unwrap().metadata().quantization["recipe"], "q4_0");
-        let options = OpenOptions { cache: PackedCache::Beside, ..OpenOptions::default() };
+        let options = OpenOptions { cache: PackedCache::NextToSource, ..OpenOptions::default() };
         assert!(open_any(&path, &options).unwrap().metadata().quantization["recipe"].is_null());
     }
     assert!(folder.join("model.gguf.q4_0.siskin").is_file());
@@ -115,7 +115,7 @@ fn a_file_that_is_not_a_cache_is_left_alone() {
     let own = folder.join("model.gguf.siskin");
     pack_file(&path, &own, &PackOptions::default()).unwrap();
     let before = std::fs::read(&own).unwrap();
-    let error = open(&path, PackedCache::Beside, &counter).unwrap_err();
+    let error = open(&path, PackedCache::NextToSource, &counter).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.message().contains("model.gguf.siskin"), "{error}");
     assert_eq!(std::fs::read(&own).unwrap(), before);
@@ -129,26 +129,26 @@ fn cache_files_beside_a_model_replace_nothing_else() {
     let folder = Folder::new("open-links");
     let (path, counter) = (source(&folder), Counter::default());
     let (beside, other) = (folder.join("model.gguf.siskin"), folder.join("authorized_keys"));
-    let refused = |what: &str| {
-        let error = open(&path, PackedCache::Beside, &counter).unwrap_err();
+    let rejected = |what: &str| {
+        let error = open(&path, PackedCache::NextToSource, &counter).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "{what}: {error}");
         assert!(error.message().contains("model.gguf.siskin"), "{what}: {error}");
     };
     std::fs::write(&other, b"mine").unwrap();
     symlink(&other, &beside).unwrap();
-    refused("a link");
+    rejected("a link");
     assert!(beside.is_symlink() && std::fs::read(&other).unwrap() == b"mine");
     std::fs::remove_file(&other).unwrap();
-    refused("a dangling link");
+    rejected("a dangling link");
     assert!(!other.exists());
     std::fs::remove_file(&beside).unwrap();
     for text in ["notes of the user", ""] {
         std::fs::write(&beside, text).unwrap();
-        refused("a file of the user");
+        rejected("a file of the user");
         assert_eq!(std::fs::read_to_string(&beside).unwrap(), text);
     }
     std::fs::remove_file(&beside).unwrap();
-    open(&path, PackedCache::Beside, &counter).unwrap();
+    open(&path, PackedCache::NextToSource, &counter).unwrap();
     // In a cache folder, a symbolic link is not followed either.
     let caches = folder.join("caches");
     open(&path, PackedCache::Folder(caches.clone()), &counter).unwrap();
@@ -164,7 +164,7 @@ fn cache_files_beside_a_model_replace_nothing_else() {
 fn a_source_is_known_by_more_than_its_size_and_time() {
     let folder = Folder::new("open-same-time");
     let (path, counter) = (source(&folder), Counter::default());
-    for cache in [PackedCache::Beside, PackedCache::Folder(folder.join("caches"))] {
+    for cache in [PackedCache::NextToSource, PackedCache::Folder(folder.join("caches"))] {
         let before = counter.packings.load(Ordering::Relaxed);
         open(&path, cache.clone(), &counter).unwrap();
         let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
@@ -190,17 +190,17 @@ fn cache_files_that_others_may_write_to_are_not_used() {
     let (path, counter) = (source(&folder), Counter::default());
     let beside = folder.join("model.gguf.siskin");
     let mode = |mode| std::fs::set_permissions(&beside, PermissionsExt::from_mode(mode)).unwrap();
-    open(&path, PackedCache::Beside, &counter).unwrap();
+    open(&path, PackedCache::NextToSource, &counter).unwrap();
     assert_eq!(std::fs::metadata(&beside).unwrap().permissions().mode() & 0o022, 0);
     for writable in [0o664, 0o646] {
         mode(writable);
-        assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(open(&path, PackedCache::NextToSource, &counter).unwrap_err().kind(), ErrorKind::Io);
     }
     mode(0o644);
-    open(&path, PackedCache::Beside, &counter).unwrap();
+    open(&path, PackedCache::NextToSource, &counter).unwrap();
     // Only root can change the owner of a file.
     if chown(&beside, Some(12345), None).is_ok() {
-        assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(open(&path, PackedCache::NextToSource, &counter).unwrap_err().kind(), ErrorKind::Io);
     }
     assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
 }
@@ -237,7 +237,7 @@ fn without_a_cache_nothing_is_left() {
 fn packing_can_be_stopped() {
     let folder = Folder::new("open-stop");
     let (path, counter) = (source(&folder), Counter { stop: true, ..Counter::default() });
-    assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(open(&path, PackedCache::NextToSource, &counter).unwrap_err().kind(), ErrorKind::Canceled);
     assert_eq!(entries(&folder.join("")), 1, "no part of a file is left");
 }
 
@@ -259,7 +259,7 @@ fn many_may_open_at_once() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let file = open(&path, PackedCache::Beside, &Counter::default()).unwrap();
+                let file = open(&path, PackedCache::NextToSource, &Counter::default()).unwrap();
                 file.verify(&mut |_, _| true).unwrap();
             });
         }

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_NULL, SISKIN_ERROR_STRUCT_SIZE, SISKIN_ERROR_UTF8};
 
 /// The upper bound of `struct_size`.
-const LARGEST_STRUCT: usize = 1 << 16;
+const MAX_STRUCT_BYTES: usize = 1 << 16;
 
 /// Rejects a pointer that cannot refer to `count` values. If `count` is zero, the pointer is ignored.
 pub(crate) fn check_pointer<T>(name: &str, start: *const T, count: usize) -> Outcome {
@@ -21,7 +21,7 @@ pub(crate) fn check_pointer<T>(name: &str, start: *const T, count: usize) -> Out
         ));
     }
     if count.checked_mul(size_of::<T>().max(1)).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(PendingError::argument(name, format!("{count} values do not fit into memory")));
+        return Err(PendingError::argument(name, format!("{count} values do not fit in memory")));
     }
     Ok(())
 }
@@ -40,7 +40,7 @@ pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) ->
     Ok(unsafe { std::slice::from_raw_parts(start, count) })
 }
 
-/// The length of a text that ends at its first zero byte: `SISKIN_NUL_TERMINATED` of the header.
+/// The length of a string that ends at its first zero byte: `SISKIN_NUL_TERMINATED` of the header.
 const NUL_TERMINATED: usize = usize::MAX;
 
 /// Returns a UTF-8 string of `length` bytes, or up to its first zero byte if `length` is [`NUL_TERMINATED`]. If
@@ -108,14 +108,14 @@ impl<T: Copy> SizedOutput<T> {
     pub(crate) unsafe fn new(name: &str, out: *mut T) -> Outcome<Self> {
         // SAFETY: `out` is null, or its first field is an initialized `usize` without other access (see `# Safety`).
         let size = unsafe { output(name, out.cast::<usize>())?.assume_init() };
-        if !(size_of::<usize>()..=LARGEST_STRUCT).contains(&size) {
+        if !(size_of::<usize>()..=MAX_STRUCT_BYTES).contains(&size) {
             let message = format!("is {size}; set it to the size of the struct");
             return Err(PendingError::new(SISKIN_ERROR_STRUCT_SIZE, &format!("{name}.struct_size"), message));
         }
         Ok(Self { out, size })
     }
 
-    /// Writes the fields that fit into the caller's struct, except the size.
+    /// Writes the fields that fit in the caller's struct, except the size.
     ///
     /// # Safety
     /// The struct is valid for writes of its size, with no other access meanwhile.

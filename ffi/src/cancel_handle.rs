@@ -52,7 +52,7 @@ impl RunControl {
     }
 }
 
-/// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELLED` within
+/// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
 /// milliseconds, and the target is restored to its state before the call. There is one exception: if a
 /// sliding window has moved or a recurrent state has changed, a canceled prompt that follows other tokens
 /// stays partly processed, and `siskin_session_stats` returns the number of tokens. Models that run on tract

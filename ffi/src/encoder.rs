@@ -155,7 +155,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
                     ));
                 }
             };
-            state.embed = EmbedOptions { pooling, normalize, columns: dimensions, ..state.embed };
+            state.embed = EmbedOptions { pooling, normalize, dimensions, ..state.embed };
             Ok(())
         })
     }
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
     length: usize,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `encoder` is null or live; `text` is a text of `length` bytes.
+    // SAFETY: pointer contract: `encoder` is null or live; `text` is a string of `length` bytes.
     unsafe {
         guard::exclusive(encoder, |state, control| {
             control.check()?;
@@ -449,7 +449,7 @@ pub unsafe extern "C" fn siskin_encoder_prediction(
     }
 }
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 /// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the encoder's lifetime.

@@ -1,4 +1,4 @@
-//! Error objects: a stable code, a message and a place.
+//! Error objects: a stable code, a message and a location.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -31,16 +31,16 @@ pub const SISKIN_ERROR_TOO_LONG: siskin_error_kind = 201;
 pub const SISKIN_ERROR_TEMPLATE: siskin_error_kind = 202;
 /// A pointer is null or misaligned.
 pub const SISKIN_ERROR_NULL: siskin_error_kind = 210;
-/// A handle is of another type.
+/// A handle has the wrong type.
 pub const SISKIN_ERROR_HANDLE: siskin_error_kind = 211;
-/// A text is not UTF-8.
+/// A string is not UTF-8.
 pub const SISKIN_ERROR_UTF8: siskin_error_kind = 212;
 /// A struct's `struct_size` was not set to its size.
 pub const SISKIN_ERROR_STRUCT_SIZE: siskin_error_kind = 213;
 /// The state of the handle does not allow the call.
 pub const SISKIN_ERROR_STATE: siskin_error_kind = 300;
 /// The call was canceled, and can be repeated. The error is static: it need not be freed.
-pub const SISKIN_ERROR_CANCELLED: siskin_error_kind = 301;
+pub const SISKIN_ERROR_CANCELED: siskin_error_kind = 301;
 /// The model produced NaN or infinity.
 pub const SISKIN_ERROR_NUMERIC: siskin_error_kind = 302;
 /// Another call is using the handle, or the call came from a callback. The error is static: it need not be freed.
@@ -66,9 +66,9 @@ pub struct siskin_error {
 struct ErrorObject {
     magic: [u8; 8],
     code: siskin_error_kind,
-    /// NUL-terminated, as is `place`.
+    /// NUL-terminated, as is `location`.
     message: Cow<'static, [u8]>,
-    place: Cow<'static, [u8]>,
+    location: Cow<'static, [u8]>,
 }
 
 const MAGIC: [u8; 8] = *b"SISKerro";
@@ -76,7 +76,7 @@ const MAGIC: [u8; 8] = *b"SISKerro";
 /// Errors that need no allocation: those that are control flow, and the one for a failed allocation.
 static STATIC_ERRORS: [ErrorObject; 3] = [
     static_error(SISKIN_ERROR_OUT_OF_MEMORY, b"out of memory: the error itself could not be allocated\0"),
-    static_error(SISKIN_ERROR_CANCELLED, b"the call was canceled; it can be repeated\0"),
+    static_error(SISKIN_ERROR_CANCELED, b"the call was canceled; it can be repeated\0"),
     static_error(
         SISKIN_ERROR_BUSY,
         b"another call is using the handle, or a callback called the library; wait for that call, or cancel it\0",
@@ -84,7 +84,7 @@ static STATIC_ERRORS: [ErrorObject; 3] = [
 ];
 
 const fn static_error(code: siskin_error_kind, message: &'static [u8]) -> ErrorObject {
-    ErrorObject { magic: MAGIC, code, message: Cow::Borrowed(message), place: Cow::Borrowed(b"\0") }
+    ErrorObject { magic: MAGIC, code, message: Cow::Borrowed(message), location: Cow::Borrowed(b"\0") }
 }
 
 /// Returns the static error with this code.
@@ -96,7 +96,7 @@ fn static_object(code: siskin_error_kind) -> Option<*mut siskin_error> {
 /// An error that has not become an object yet.
 pub(crate) struct PendingError {
     code: siskin_error_kind,
-    place: String,
+    location: String,
     message: String,
 }
 
@@ -104,17 +104,17 @@ pub(crate) struct PendingError {
 pub(crate) type Outcome<T = ()> = Result<T, PendingError>;
 
 impl PendingError {
-    pub(crate) fn new(code: siskin_error_kind, place: &str, message: impl Into<String>) -> Self {
-        Self { code, place: place.to_owned(), message: message.into() }
+    pub(crate) fn new(code: siskin_error_kind, location: &str, message: impl Into<String>) -> Self {
+        Self { code, location: location.to_owned(), message: message.into() }
     }
 
     /// Another call is using the handle. Does not allocate: the object of this error is static.
     pub(crate) const fn busy() -> Self {
-        Self { code: SISKIN_ERROR_BUSY, place: String::new(), message: String::new() }
+        Self { code: SISKIN_ERROR_BUSY, location: String::new(), message: String::new() }
     }
 
-    pub(crate) fn argument(place: &str, message: impl Into<String>) -> Self {
-        Self::new(SISKIN_ERROR_ARGUMENT, place, message)
+    pub(crate) fn argument(location: &str, message: impl Into<String>) -> Self {
+        Self::new(SISKIN_ERROR_ARGUMENT, location, message)
     }
 }
 
@@ -131,20 +131,20 @@ const KINDS: [(ErrorKind, siskin_error_kind); 14] = [
     (ErrorKind::TooLong, SISKIN_ERROR_TOO_LONG),
     (ErrorKind::Template, SISKIN_ERROR_TEMPLATE),
     (ErrorKind::State, SISKIN_ERROR_STATE),
-    (ErrorKind::Cancelled, SISKIN_ERROR_CANCELLED),
+    (ErrorKind::Canceled, SISKIN_ERROR_CANCELED),
     (ErrorKind::Numeric, SISKIN_ERROR_NUMERIC),
     (ErrorKind::Memory, SISKIN_ERROR_MEMORY),
 ];
 
 impl From<siskin::Error> for PendingError {
     fn from(error: siskin::Error) -> Self {
-        if error.kind() == ErrorKind::Cancelled {
+        if error.kind() == ErrorKind::Canceled {
             // The object of this error is static.
-            return Self { code: SISKIN_ERROR_CANCELLED, place: String::new(), message: String::new() };
+            return Self { code: SISKIN_ERROR_CANCELED, location: String::new(), message: String::new() };
         }
         let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
         let code = known.map_or(u32::from(error.kind().code()), |(_, code)| *code);
-        Self::new(code, error.place(), error.message())
+        Self::new(code, error.location(), error.message())
     }
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn panic_error(payload: &(dyn Any + Send)) -> PendingError {
     PendingError::new(SISKIN_ERROR_PANIC, "library", format!("internal error, please report it: {text}"))
 }
 
-/// Returns the bytes of a text without NULs, and NUL-terminated.
+/// Returns the bytes of a string without NULs, and NUL-terminated.
 fn nul_terminated(text: String) -> Cow<'static, [u8]> {
     let mut bytes = text.into_bytes();
     bytes.retain(|&byte| byte != 0);
@@ -168,18 +168,18 @@ fn nul_terminated(text: String) -> Cow<'static, [u8]> {
 
 /// Converts an error to its object: a static one, or one on the heap.
 pub(crate) fn into_object(error: PendingError) -> *mut siskin_error {
-    let PendingError { code, place, message } = error;
+    let PendingError { code, location, message } = error;
     if let Some(object) = static_object(code) {
         return object;
     }
-    let (message, place) = (nul_terminated(message), nul_terminated(place));
+    let (message, location) = (nul_terminated(message), nul_terminated(location));
     // SAFETY: the size is not zero.
     let memory = unsafe { std::alloc::alloc(std::alloc::Layout::new::<ErrorObject>()) }.cast::<ErrorObject>();
     if memory.is_null() {
         return static_object(SISKIN_ERROR_OUT_OF_MEMORY).unwrap_or(std::ptr::null_mut());
     }
     // SAFETY: the memory was allocated for this.
-    unsafe { memory.write(ErrorObject { magic: MAGIC, code, message, place }) };
+    unsafe { memory.write(ErrorObject { magic: MAGIC, code, message, location }) };
     memory.cast()
 }
 
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> siskin
     unsafe { object_of(error) }.map_or(0, |object| object.code)
 }
 
-/// Returns what is wrong and, where possible, what to do, NUL-terminated; empty for null. The text is valid
+/// Returns what is wrong and, where possible, what to do, NUL-terminated; empty for null. The string is valid
 /// until the error is freed.
 ///
 /// # Safety
@@ -220,17 +220,17 @@ pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *co
 }
 
 /// Returns where the error occurred, NUL-terminated: a file, section and field, or the name of an argument; may be
-/// empty, and is empty for null. The text is valid until the error is freed.
+/// empty, and is empty for null. The string is valid until the error is freed.
 ///
 /// # Safety
 /// The pointer contract of the crate.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_error_place(error: *const siskin_error) -> *const c_char {
+pub unsafe extern "C" fn siskin_error_location(error: *const siskin_error) -> *const c_char {
     // SAFETY: pointer contract: `error` is null or live.
-    unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.place.as_ptr().cast())
+    unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.location.as_ptr().cast())
 }
 
-/// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELLED`, `SISKIN_ERROR_BUSY` and
+/// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELED`, `SISKIN_ERROR_BUSY` and
 /// `SISKIN_ERROR_OUT_OF_MEMORY` are static.
 ///
 /// # Safety
@@ -274,7 +274,7 @@ mod tests {
         unsafe {
             assert_eq!(siskin_error_code(error), SISKIN_ERROR_TOO_LONG);
             assert_eq!(CStr::from_ptr(siskin_error_message(error)), c"much too long");
-            assert_eq!(CStr::from_ptr(siskin_error_place(error)), c"ab");
+            assert_eq!(CStr::from_ptr(siskin_error_location(error)), c"ab");
             siskin_error_free(error);
             siskin_error_free(std::ptr::null_mut());
             assert_eq!(siskin_error_code(std::ptr::null()), 0);
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn static_errors_are_not_allocated_and_survive_being_freed() {
-        let cancelled = || PendingError::from(Error::cancelled("text"));
+        let canceled = || PendingError::from(Error::canceled("text"));
         let memory = || PendingError { code: SISKIN_ERROR_OUT_OF_MEMORY, ..PendingError::busy() };
         let rows: [(siskin_error_kind, &dyn Fn() -> PendingError); 3] = [
-            (SISKIN_ERROR_CANCELLED, &cancelled),
+            (SISKIN_ERROR_CANCELED, &canceled),
             (SISKIN_ERROR_BUSY, &PendingError::busy),
             (SISKIN_ERROR_OUT_OF_MEMORY, &memory),
         ];

@@ -130,7 +130,7 @@ pub unsafe extern "C" fn siskin_model_open(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes; `out` is null or
+    // SAFETY: pointer contract: `options` is null or live; `path` is a string of `length` bytes; `out` is null or
     // writable.
     unsafe {
         guard::create(out, || {
@@ -342,7 +342,7 @@ fn capabilities(model: &Model) -> u32 {
     bits.iter().filter(|(_, there)| *there).fold(0, |all, (bit, _)| all | bit)
 }
 
-/// Returns a warning about the model, such as that it runs slower than it could: UTF-8, not NUL-terminated. The text is
+/// Returns a warning about the model, for example that it cannot use the fast kernels: UTF-8, not NUL-terminated. It is
 /// valid until the model is freed.
 ///
 /// Threads: any.
@@ -413,7 +413,7 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     capacity: usize,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `model` is null or live; `text` is a text of `length` bytes; `count` is null or
+    // SAFETY: pointer contract: `model` is null or live; `text` is a string of `length` bytes; `count` is null or
     // writable; `ids` is writable for `capacity` values: it is not null (checked), and `index < capacity`.
     unsafe {
         guard::shared(model, |model| {

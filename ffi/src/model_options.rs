@@ -100,14 +100,14 @@ pub(crate) struct ProgressCallback<'a> {
     progress: Option<&'a Progress>,
     total: AtomicU64,
     done: AtomicU64,
-    cancelled: AtomicBool,
+    canceled: AtomicBool,
 }
 
 #[cfg(feature = "import")]
 impl Options {
     pub(crate) fn progress_callback(&self) -> ProgressCallback<'_> {
         let (total, done) = (AtomicU64::new(0), AtomicU64::new(0));
-        ProgressCallback { progress: self.progress.as_ref(), total, done, cancelled: AtomicBool::new(false) }
+        ProgressCallback { progress: self.progress.as_ref(), total, done, canceled: AtomicBool::new(false) }
     }
 }
 
@@ -118,7 +118,7 @@ impl ProgressCallback<'_> {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         // SAFETY: pointer contract: `function` may be called with `user` until `release` is, which `host` does on drop.
         if !in_callback(|| unsafe { function(host.user(), done, total) }) {
-            self.cancelled.store(true, Ordering::Relaxed);
+            self.canceled.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -143,8 +143,8 @@ impl siskin_convert::ProgressSink for ProgressCallback<'_> {
         crate::log::log(crate::log::SISKIN_LOG_WARNING, text);
     }
 
-    fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+    fn canceled(&self) -> bool {
+        self.canceled.load(Ordering::Relaxed)
     }
 }
 
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
     names: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `names` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `names` is a string of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let names = text("names", names, length)?;
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     length: usize,
     any_base: bool,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `path` is a string of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let path = text_or_none("path", path, length)?;
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `path` is a string of `length` bytes.
     unsafe { guard::exclusive(options, |options, ()| keep_in(options, text("path", path, length)?)) }
 }
 
@@ -333,13 +333,15 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
 /// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_options_set_recipe(
+pub unsafe extern "C" fn siskin_model_options_set_quantization(
     options: *mut siskin_model_options,
-    recipe: *const c_char,
+    quantization: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `recipe` is a text of `length` bytes.
-    unsafe { guard::exclusive(options, |options, ()| pack_as(options, text("recipe", recipe, length)?)) }
+    // SAFETY: pointer contract: `options` is null or live; `quantization` is a string of `length` bytes.
+    unsafe {
+        guard::exclusive(options, |options, ()| pack_as(options, text("quantization", quantization, length)?))
+    }
 }
 
 /// Sets the function that receives the progress of packing; null: none. `release` is called with `user` when the
@@ -403,7 +405,7 @@ mod packing {
     use super::Options;
     use crate::error::Outcome;
 
-    fn refusal<T>() -> Outcome<T> {
+    fn rejection<T>() -> Outcome<T> {
         let message = "this build of the library opens only .siskin files; convert the model first";
         Err(siskin::Error::unsupported("import", message).into())
     }
@@ -418,7 +420,7 @@ mod packing {
     }
 
     pub(super) fn pack_as(_: &mut Options, _: &str) -> Outcome {
-        refusal()
+        rejection()
     }
 }
 

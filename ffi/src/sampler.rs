@@ -55,13 +55,13 @@ pub const SISKIN_SAMPLER_DRY_BASE: siskin_sampler_option = 15;
 pub const SISKIN_SAMPLER_DRY_ALLOWED_LENGTH: siskin_sampler_option = 16;
 /// DRY: the number of past tokens that are considered.
 pub const SISKIN_SAMPLER_DRY_LAST_N: siskin_sampler_option = 17;
-/// 1: use Mirostat 2 instead of top-k, top-p, min-p, locally typical sampling and XTC. 0, the default: do not.
+/// Whether to use Mirostat 2 instead of top-k, top-p, min-p, locally typical sampling and XTC (0 or 1). Default 0.
 pub const SISKIN_SAMPLER_MIROSTAT: siskin_sampler_option = 18;
 /// Mirostat: the target surprisal, in bits.
 pub const SISKIN_SAMPLER_MIROSTAT_TAU: siskin_sampler_option = 19;
 /// Mirostat: the learning rate.
 pub const SISKIN_SAMPLER_MIROSTAT_ETA: siskin_sampler_option = 20;
-/// 1: report the log-probability of each token. 0, the default: do not.
+/// Whether to report the log-probability of each token (0 or 1). Default 0.
 pub const SISKIN_SAMPLER_LOG_PROBABILITIES: siskin_sampler_option = 21;
 /// The number of most probable tokens whose log-probabilities are also reported.
 pub const SISKIN_SAMPLER_TOP_LOG_PROBABILITIES: siskin_sampler_option = 22;

@@ -166,7 +166,7 @@ pub unsafe extern "C" fn siskin_seq2seq_text(
     }
 }
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 /// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq generator.

@@ -46,7 +46,7 @@ fn set(options: &mut Seq2SeqGenerateOptions, option: siskin_seq2seq_option, valu
         SISKIN_SEQ2SEQ_MAX_TOKENS => search.max_tokens = integer("value", value)?,
         SISKIN_SEQ2SEQ_LENGTH_PENALTY => search.length_penalty = value as f32,
         SISKIN_SEQ2SEQ_BEAM_GROUPS => search.num_beam_groups = integer("value", value)?,
-        SISKIN_SEQ2SEQ_DIVERSITY_PENALTY => search.diversity = value as f32,
+        SISKIN_SEQ2SEQ_DIVERSITY_PENALTY => search.diversity_penalty = value as f32,
         other => {
             return Err(PendingError::argument("option", format!("{other} is not a siskin_seq2seq_option")));
         }
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_prefix(
     prefix: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `prefix` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `prefix` is a string of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.prefix = text("prefix", prefix, length)?.to_owned();

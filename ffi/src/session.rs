@@ -247,9 +247,9 @@ pub unsafe extern "C" fn siskin_session_add_message(
 
 /// Begins the answer to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
-/// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
+/// Tokens already in the KV cache are not recomputed. An unfinished answer is kept as is.
 ///
-/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
+/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELED`, the prompt
 /// has not been added, with the exception that `siskin_cancel_handle_cancel` states.
 ///
 /// # Safety
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn siskin_session_prompt(
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `text` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `text` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     length: usize,
     parse_special: bool,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `text` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `text` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     json: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `json` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `json` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
 
 /// Generates the next chunk of the answer. After the last chunk, `done` is set.
 ///
-/// After `SISKIN_ERROR_CANCELLED`, the answer is unchanged and the call can be repeated.
+/// After `SISKIN_ERROR_CANCELED`, the answer is unchanged and the call can be repeated.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
     }
 }
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 /// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the session's lifetime.

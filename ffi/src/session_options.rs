@@ -201,7 +201,7 @@ pub unsafe extern "C" fn siskin_session_options_add_stop_string(
     stop_string: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `options` is null or live; `stop_string` is a text of `length` bytes.
+    // SAFETY: pointer contract: `options` is null or live; `stop_string` is a string of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let stop = text("stop_string", stop_string, length)?;

@@ -18,7 +18,7 @@ pub struct siskin_stats {
     pub struct_size: usize,
     /// The number of tokens in the KV cache.
     pub position: u64,
-    /// The number of prompt tokens that were computed, without those that were in the KV cache already.
+    /// The number of prompt tokens processed, excluding those already in the KV cache.
     pub prompt_tokens: u64,
     /// The time spent in prefill.
     pub prompt_nanoseconds: u64,
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn siskin_session_save(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `path` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             let path = text("path", path, length)?;
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn siskin_session_restore(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `session` is null or live; `path` is a text of `length` bytes.
+    // SAFETY: pointer contract: `session` is null or live; `path` is a string of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             state.session.restore_from(text("path", path, length)?)?;
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn siskin_session_restore_from_memory(
     }
 }
 
-/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELLED` within
+/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELED` within
 /// milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
 /// `siskin_session_next` continues the answer.
 ///

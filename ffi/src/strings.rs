@@ -29,7 +29,7 @@ pub unsafe extern "C" fn siskin_strings_new(out: *mut *mut siskin_strings) -> *m
     unsafe { guard::create(out, || Ok((Vec::new(), ()))) }
 }
 
-/// Appends a copy of a text.
+/// Appends a copy of a string.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn siskin_strings_add(
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `strings` is null or live; `text` is a text of `length` bytes.
+    // SAFETY: pointer contract: `strings` is null or live; `text` is a string of `length` bytes.
     unsafe {
         guard::exclusive(strings, |strings, ()| {
             strings.push(self::text("text", text, length)?.to_owned());

@@ -84,8 +84,10 @@ fn the_layout_is_the_committed_one() {
         text.push_str(&format!("\n_Static_assert(sizeof({name}) == {size}, \"{name}\");\n"));
         text.push_str(&format!("_Static_assert(_Alignof({name}) == {align}, \"{name}\");\n"));
         for (field, offset) in fields {
-            let place = format!("{name}.{field}");
-            text.push_str(&format!("_Static_assert(offsetof({name}, {field}) == {offset}, \"{place}\");\n"));
+            let location = format!("{name}.{field}");
+            text.push_str(&format!(
+                "_Static_assert(offsetof({name}, {field}) == {offset}, \"{location}\");\n"
+            ));
         }
     }
     if std::env::var_os("SISKIN_BLESS").is_some() {

@@ -53,13 +53,13 @@ pub struct siskin_segment {
 
 /// A transcription option.
 pub type siskin_transcribe_option = u32;
-/// 1: translate to English. 0, the default: do not.
+/// Whether to translate to English (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_TRANSLATE: siskin_transcribe_option = 1;
-/// 1: divide the text into segments with timestamps. 0, the default: do not.
+/// Whether to divide the text into segments with timestamps (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_TIMESTAMPS: siskin_transcribe_option = 2;
 /// The number of beams of beam search. Default: 1.
 pub const SISKIN_TRANSCRIBE_BEAMS: siskin_transcribe_option = 3;
-/// 1: condition each window on the text of the previous one. 0, the default: do not.
+/// Whether to condition each window on the text of the previous one (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT: siskin_transcribe_option = 4;
 /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
 /// is high. Default: 0.6.
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
     language: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `transcriber` is null or live; `language` is a text of `length` bytes.
+    // SAFETY: pointer contract: `transcriber` is null or live; `language` is a string of `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, _| {
             state.options.language = text_or_none("language", language, length)?;
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
     prompt: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: pointer contract: `transcriber` is null or live; `prompt` is a text of `length` bytes.
+    // SAFETY: pointer contract: `transcriber` is null or live; `prompt` is a string of `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, _| {
             state.options.prompt = text_or_none("prompt", prompt, length)?;
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe_pcm16(
     }
 }
 
-/// Transcribes a WAVE file in memory.
+/// Transcribes a WAV file in memory.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -339,7 +339,7 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
     }
 }
 
-/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
 ///
 /// Threads: any, at any time during the transcriber's lifetime.
 ///

@@ -13,7 +13,7 @@ pub extern "C" fn siskin_abi_version() -> u32 {
     SISKIN_ABI_VERSION
 }
 
-/// Returns the version of the library, such as `0.1.0`: a static, NUL-terminated text.
+/// Returns the version of the library, such as `0.1.0`: a static, NUL-terminated string.
 #[unsafe(no_mangle)]
 pub extern "C" fn siskin_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

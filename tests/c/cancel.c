@@ -1,4 +1,4 @@
-// Measures the latency of cancelling a long prompt. Arguments: the model, and the maximum in milliseconds.
+// Measures the latency of canceling a long prompt. Arguments: the model, and the maximum in milliseconds.
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
@@ -51,7 +51,7 @@ int main(int count, char **arguments) {
         siskin_error *error = siskin_session_prompt_tokens(session, ids, TOKENS);
         double end = seconds();
         CHECK(pthread_join(other, NULL) == 0);
-        FAILS(SISKIN_ERROR_CANCELLED, error);
+        FAILS(SISKIN_ERROR_CANCELED, error);
         took[round] = end - request.at;
         // No token of the prompt was kept.
         siskin_stats stats = {.struct_size = sizeof stats};

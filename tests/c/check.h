@@ -25,7 +25,7 @@
 static inline void ok(siskin_error *error, const char *file, int line) {
     if (error == NULL) return;
     fprintf(stderr, "%s:%d: error %d: %s: %s\n", file, line, (int)siskin_error_code(error),
-            siskin_error_place(error), siskin_error_message(error));
+            siskin_error_location(error), siskin_error_message(error));
     siskin_error_free(error);
     exit(1);
 }

@@ -50,7 +50,7 @@ static void embeddings(char **arguments) {
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_embedding(encoder, 0, &values, &count));
     // A cancel before a call ends that call only.
     OK(siskin_encoder_cancel(encoder));
-    FAILS(SISKIN_ERROR_CANCELLED, siskin_encoder_embed(encoder, both));
+    FAILS(SISKIN_ERROR_CANCELED, siskin_encoder_embed(encoder, both));
     OK(siskin_encoder_embed(encoder, both));
     siskin_strings_free(both);
     siskin_strings_free(alone);
@@ -172,7 +172,7 @@ static void generation(char **arguments) {
     }
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_seq2seq_text(seq2seq, 2, 0, &generated));
     OK(siskin_seq2seq_cancel(seq2seq));
-    FAILS(SISKIN_ERROR_CANCELLED, siskin_seq2seq_generate(seq2seq, texts, options));
+    FAILS(SISKIN_ERROR_CANCELED, siskin_seq2seq_generate(seq2seq, texts, options));
     OK(siskin_seq2seq_generate(seq2seq, texts, NULL));
     siskin_seq2seq_options_free(options);
     OK(siskin_seq2seq_options_new(model, &options));

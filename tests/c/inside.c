@@ -19,7 +19,7 @@ int main(int count, char **arguments) {
     siskin_text_chunk chunk = {.struct_size = sizeof chunk, .token = 17};
     OK(siskin_testing_error((siskin_error_kind)0));
     // Errors of control flow are static: they are not freed here, and nothing leaks.
-    const siskin_error_kind flow[] = {SISKIN_ERROR_CANCELLED, SISKIN_ERROR_BUSY};
+    const siskin_error_kind flow[] = {SISKIN_ERROR_CANCELED, SISKIN_ERROR_BUSY};
     for (size_t i = 0; i < 2; i++) {
         siskin_error *first = siskin_testing_error(flow[i]), *second = siskin_testing_error(flow[i]);
         CHECK(first == second && siskin_error_code(first) == flow[i]);

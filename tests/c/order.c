@@ -154,14 +154,14 @@ static void packing(char **arguments) {
     OK(siskin_model_options_new(&options));
     OK(siskin_model_options_set_cache_mode(options, SISKIN_CACHE_OFF));
     OK(siskin_model_options_set_progress(options, go_on, &steps, NULL));
-    OK(siskin_model_options_set_recipe(options, TEXT("w8r")));
+    OK(siskin_model_options_set_quantization(options, TEXT("w8r")));
     OK(siskin_model_open(TEXT(folder), options, &model));
     CHECK(steps > 1);
     char text[256];
     generate(model, text);
     siskin_model_free(model);
     OK(siskin_model_options_set_progress(options, give_up, NULL, NULL));
-    FAILS(SISKIN_ERROR_CANCELLED, siskin_model_open(TEXT(folder), options, &model));
+    FAILS(SISKIN_ERROR_CANCELED, siskin_model_open(TEXT(folder), options, &model));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_options_set_disabled_cpu_features(options, TEXT("mmx")));
     OK(siskin_model_options_set_disabled_cpu_features(options, TEXT("avx512, amx")));
     siskin_model_options_free(options);

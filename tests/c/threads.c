@@ -6,7 +6,7 @@
 
 enum { ROUNDS = 200 };
 
-static atomic_int busy, done, cancelled;
+static atomic_int busy, done, canceled;
 
 static double seconds(void) {
     struct timespec now;
@@ -18,11 +18,11 @@ static double seconds(void) {
 static void either(siskin_error *error) {
     int code = siskin_error_code(error);
     // The context fills up if the other thread keeps this one from resetting it.
-    CHECK(code == 0 || code == SISKIN_ERROR_BUSY || code == SISKIN_ERROR_CANCELLED || code == SISKIN_ERROR_STATE ||
+    CHECK(code == 0 || code == SISKIN_ERROR_BUSY || code == SISKIN_ERROR_CANCELED || code == SISKIN_ERROR_STATE ||
           code == SISKIN_ERROR_TOO_LONG);
     busy += code == SISKIN_ERROR_BUSY;
     done += code == 0;
-    cancelled += code == SISKIN_ERROR_CANCELLED;
+    canceled += code == SISKIN_ERROR_CANCELED;
     siskin_error_free(error);
 }
 
@@ -76,7 +76,7 @@ static void *pause_after(void *given) {
 }
 
 // Canceling a long answer takes effect; the text so far stays, and generation can continue.
-static void cancelling(const siskin_model *model) {
+static void canceling(const siskin_model *model) {
     siskin_session *session = greedy(model, 0);
     siskin_cancel_handle *cancel_handle = NULL;
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
@@ -96,7 +96,7 @@ static void cancelling(const siskin_model *model) {
             error = siskin_session_prompt(session, TEXT("again"));
         }
     }
-    FAILS(SISKIN_ERROR_CANCELLED, error);
+    FAILS(SISKIN_ERROR_CANCELED, error);
     CHECK(pthread_join(other, NULL) == 0);
     OK(siskin_session_reset(session));
     OK(siskin_session_prompt(session, TEXT("hi")));
@@ -125,8 +125,8 @@ int main(int count, char **arguments) {
     both(use_session, session);
     siskin_session_free(session);
     CHECK(done > 0);
-    cancelling(model);
+    canceling(model);
     siskin_model_free(model);
-    printf("threads: ok (%d done, %d busy, %d cancelled)\n", (int)done, (int)busy, (int)cancelled);
+    printf("threads: ok (%d done, %d busy, %d canceled)\n", (int)done, (int)busy, (int)canceled);
     return 0;
 }

@@ -1,4 +1,4 @@
-// Speech-to-text. Arguments: a speech model, and a WAVE file with English speech.
+// Speech-to-text. Arguments: a speech model, and a WAV file with English speech.
 #include "check.h"
 
 int main(int count, char **arguments) {
@@ -23,7 +23,7 @@ int main(int count, char **arguments) {
     size_t length = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
     OK(siskin_transcriber_cancel(transcriber));
-    FAILS(SISKIN_ERROR_CANCELLED, siskin_transcriber_transcribe_wav(transcriber, bytes, length));
+    FAILS(SISKIN_ERROR_CANCELED, siskin_transcriber_transcribe_wav(transcriber, bytes, length));
     OK(siskin_transcriber_transcribe_wav(transcriber, bytes, length));
     const char *text = NULL, *language = NULL;
     size_t text_length = 0, language_length = 0, segments = 0;

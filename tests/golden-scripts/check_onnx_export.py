@@ -127,9 +127,9 @@ def main():
             )
             if done.returncode != 0:
                 # Operations without an ONNX equivalent are reported, and are not a failure.
-                refused = "cannot be exported to ONNX" in done.stderr or "which cannot be exported" in done.stderr
-                failed |= not refused
-                print(f"{folder.name:20} {'refused: ' if refused else ''}{done.stderr.strip()}")
+                rejected = "cannot be exported to ONNX" in done.stderr or "which cannot be exported" in done.stderr
+                failed |= not rejected
+                print(f"{folder.name:20} {'rejected: ' if rejected else ''}{done.stderr.strip()}")
                 continue
             size = json.loads(done.stdout)["bytes"]
             run = session(out)

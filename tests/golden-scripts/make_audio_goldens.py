@@ -1,4 +1,4 @@
-"""Writes tests/data/audio: Transformers' features of synthetic sounds, and WAVE files with their samples.
+"""Writes tests/data/audio: Transformers' features of synthetic sounds, and WAV files with their samples.
 
 Run with a Python that has torch, transformers, safetensors and soundfile. `tests/tests/audio.rs` computes the same
 sounds; `--all FILE` writes every frame into another file, for a comparison by hand.

@@ -13,7 +13,7 @@ use siskin_device::{
 };
 use siskin_emulator::cuda::{self, CudaEmulator, LaunchConfig};
 
-use crate::{knobs, paths};
+use crate::{env, paths};
 
 /// The device that tests run on.
 pub enum TestDevice {
@@ -31,7 +31,7 @@ impl TestDevice {
     /// # Panics
     /// If the GPU cannot be used, or the emulator does not start.
     pub fn open(folder: &Path) -> Option<Self> {
-        if let Some(name) = knobs::test_device() {
+        if let Some(name) = env::test_device() {
             assert_eq!(name, "cuda", "SISKIN_TEST_DEVICE: expected \"cuda\"");
             return Some(Self::gpu());
         }

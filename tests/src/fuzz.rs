@@ -79,7 +79,7 @@ fn run_a_little(file: siskin::file::File) {
     }
     let _ = model.template();
     let options = siskin::SessionOptions { context: 8, batch: 4, ..Default::default() };
-    let text = siskin::encoder::Tokens::from(vec![1, 2, 3, 0, 1]);
+    let text = siskin::encoder::EncoderInput::from(vec![1, 2, 3, 0, 1]);
     let reading = siskin::EncoderOptions { batch: 8, ..Default::default() };
     if let Ok(mut encoder) = model.encoder(reading) {
         let _ = encoder.encode(std::slice::from_ref(&text), siskin::OutputRows::All, &mut |_, _| Ok(()));
@@ -320,7 +320,7 @@ pub fn tokenizer_json(data: &[u8]) {
     let _ = tokenizer.encode("Hello, wörld 12!", options);
 }
 
-/// Reads an untrusted WAVE file, at its own sample rate and at that of models.
+/// Reads an untrusted WAV file, at its own sample rate and at that of models.
 pub fn wav(data: &[u8]) {
     let Ok(sound) = siskin::audio::AudioSamples::from_wav(data) else { return };
     assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));

@@ -12,16 +12,16 @@
 //! - [`training`]: a small text, and a small model that learns it.
 
 pub mod arch_rules;
+pub mod attention_masks;
 pub mod counting;
 pub mod cuda;
+pub mod env;
 pub mod every;
 pub mod extent;
 pub mod fuzz;
 pub mod golden;
 pub mod gradients;
 pub mod header;
-pub mod kinds;
-pub mod knobs;
 pub mod paths;
 pub mod search;
 pub mod texts;

@@ -74,7 +74,7 @@ fn case(case: &Value) -> SearchCase {
     let options = SearchOptions {
         beams: count("num_beams", 1),
         num_beam_groups: count("num_beam_groups", 1),
-        diversity: number("diversity_penalty", 0.0),
+        diversity_penalty: number("diversity_penalty", 0.0),
         length_penalty: number("length_penalty", 1.0),
         early_stopping: early,
         num_return_sequences: count("num_return_sequences", 1),

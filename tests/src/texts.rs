@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 use siskin::OutputHead;
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::file::{Bytes, File};
 use siskin::{Encoder, EncoderOptions, Model, OutputRows, SessionOptions};
 use siskin_convert::import::safetensors::{self, SafetensorsTensor};
@@ -59,7 +59,7 @@ pub struct GoldenTexts {
     /// The packed model.
     pub file: File,
     /// The encoder inputs.
-    pub texts: Vec<Tokens>,
+    pub texts: Vec<EncoderInput>,
     /// The encoder outputs of each text, without padding.
     pub read: Vec<Vec<f32>>,
     /// The decoder input for each text; empty for encoder-only models.
@@ -107,7 +107,7 @@ fn outputs_of(io: &HashMap<String, SafetensorsTensor>) -> &'static str {
         .unwrap_or("logits")
 }
 
-fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<Tokens> {
+fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<EncoderInput> {
     if let Some(features) = io.get("input_features") {
         let (columns, frames) = (features.shape[1] as usize, features.shape[2] as usize);
         let turned = |values: Vec<f32>| -> Vec<f32> {
@@ -116,18 +116,23 @@ fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<Tokens> {
                 .map(|i| values[i])
                 .collect()
         };
-        let text = |values| Tokens { features: turned(values), ..Tokens::default() };
+        let text = |values| EncoderInput { features: turned(values), ..EncoderInput::default() };
         return rows_of_numbers(features).into_iter().map(text).collect();
     }
     let mask = rows_of_ids(&io["attention_mask"]);
-    let segments = io.get("token_type_ids").map(rows_of_ids);
+    let token_types = io.get("token_type_ids").map(rows_of_ids);
     let marks = io.get("global_attention_mask").map(rows_of_ids);
     let text = |(row, mut ids): (usize, Vec<u32>)| {
         let count = mask[row].iter().filter(|&&there| there == 1).count();
         ids.truncate(count);
-        let token_type_ids = segments.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
+        let token_type_ids = token_types.as_ref().map(|all| all[row][..count].to_vec()).unwrap_or_default();
         let global = marks.as_ref().map(|all| (0..count).filter(|&place| all[row][place] == 1).collect());
-        Tokens { ids, token_type_ids, global_positions: global.unwrap_or_default(), ..Tokens::default() }
+        EncoderInput {
+            ids,
+            token_type_ids,
+            global_positions: global.unwrap_or_default(),
+            ..EncoderInput::default()
+        }
     };
     rows_of_ids(&io["input_ids"]).into_iter().enumerate().map(text).collect()
 }
@@ -156,7 +161,7 @@ pub fn encoder(model: &Model, batch: usize) -> Encoder {
 ///
 /// # Panics
 /// If the model fails.
-pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
+pub fn read(model: &Model, texts: &[EncoderInput], batch: usize) -> Vec<Vec<f32>> {
     let mut encoder = encoder(model, batch);
     let wanted = if encoder.head() == OutputHead::Class { OutputRows::First } else { OutputRows::All };
     rows(&mut encoder, texts, wanted)
@@ -166,7 +171,7 @@ pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
 ///
 /// # Panics
 /// If the model fails.
-pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> Vec<Vec<f32>> {
+pub fn rows(encoder: &mut Encoder, texts: &[EncoderInput], wanted: OutputRows<'_>) -> Vec<Vec<f32>> {
     let mut all = vec![Vec::new(); texts.len()];
     let each = &mut |text: usize, outputs: siskin::encoder::TextOutputs<'_>| {
         all[text] = outputs.rows().flatten().copied().collect();
@@ -180,7 +185,7 @@ pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> 
 ///
 /// # Panics
 /// If the model fails.
-pub fn score(model: &Model, text: &Tokens, written: &[u32], batch: usize) -> Vec<f32> {
+pub fn score(model: &Model, text: &EncoderInput, written: &[u32], batch: usize) -> Vec<f32> {
     let options = SessionOptions { batch, context: 32, ..SessionOptions::default() };
     let mut session = model.session(options).expect("a session opens");
     session.encode(text).expect("the model reads");

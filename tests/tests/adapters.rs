@@ -280,39 +280,39 @@ fn frozen_weights_have_no_gradients_or_optimizer_state() {
 }
 
 #[test]
-fn adapters_that_fit_no_model_are_refused() {
+fn adapters_that_fit_no_model_are_rejected() {
     let golden = golden::load("llama");
     let good = in_file(&Adapted::<f32>::new(&golden.file, AdapterKind::Lora, true).apart(&golden.file));
     let other = golden::load("mistral");
-    assert_eq!(good.check_base(&other.file).unwrap_err().place(), "adapter.architecture");
+    assert_eq!(good.check_base(&other.file).unwrap_err().location(), "adapter.architecture");
     let packed = quantized("llama", "q8_0");
     let error = good.check_base(&packed.file).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "adapter.base"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Argument, "adapter.base"));
     let out = good.write(None, Default::default(), std::io::Cursor::new(Vec::new())).unwrap();
     let file = File::from_bytes(out.into_inner()).unwrap();
     let error = Model::from_file(file, &ModelOptions::default()).err().unwrap();
     assert!(error.message().contains("an adapter without a model"), "{error}");
     // Can be used on request: the shapes fit.
     model(&packed.file, &good, DeviceKind::Cpu, 1);
-    let refused = |change: &dyn Fn(&mut LoraMatrix)| {
+    let rejected = |change: &dyn Fn(&mut LoraMatrix)| {
         let mut adapter = good.clone();
         change(&mut adapter.parts[0]);
         Model::with_adapter(golden.file.clone(), &adapter, &ModelOptions::default()).err().unwrap().kind()
     };
-    assert_eq!(refused(&|part| part.tensor = "blk.9.attn_q.weight".to_owned()), ErrorKind::Missing);
-    assert_eq!(refused(&|part| part.tensor = "token_embd.weight".to_owned()), ErrorKind::Shape);
-    assert_eq!(refused(&|part| part.rank = 0), ErrorKind::Shape);
-    assert_eq!(refused(&|part| part.rows *= 2), ErrorKind::Shape);
+    assert_eq!(rejected(&|part| part.tensor = "blk.9.attn_q.weight".to_owned()), ErrorKind::Missing);
+    assert_eq!(rejected(&|part| part.tensor = "token_embd.weight".to_owned()), ErrorKind::Shape);
+    assert_eq!(rejected(&|part| part.rank = 0), ErrorKind::Shape);
+    assert_eq!(rejected(&|part| part.rows *= 2), ErrorKind::Shape);
     let wide = |part: &mut LoraMatrix| {
         part.columns *= 2;
         part.a.extend(part.a.clone());
     };
-    assert_eq!(refused(&wide), ErrorKind::Shape);
-    assert_eq!(refused(&|part| part.a[3] = f32::INFINITY), ErrorKind::Corrupt);
+    assert_eq!(rejected(&wide), ErrorKind::Shape);
+    assert_eq!(rejected(&|part| part.a[3] = f32::INFINITY), ErrorKind::Corrupt);
     let table = |part: &mut LoraMatrix| {
         (part.tensor, part.rows, part.b) = ("token_embd.weight".to_owned(), 256, vec![0.0; 1024]);
     };
-    assert_eq!(refused(&table), ErrorKind::Unsupported);
+    assert_eq!(rejected(&table), ErrorKind::Unsupported);
 }
 
 #[test]
@@ -349,25 +349,25 @@ fn the_fuzzer_has_adapter_seeds() {
 }
 
 #[test]
-fn peft_adapters_with_unsupported_settings_are_refused() {
+fn peft_adapters_with_unsupported_settings_are_rejected() {
     let golden = golden::load("qwen2");
     let folder = paths::data("adapters").join("peft");
     let text = std::fs::read(folder.join("adapter_config.json")).unwrap();
     let config: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&text).unwrap();
     let tensors = std::fs::read(folder.join("adapter_model.safetensors")).unwrap();
     let tensors = safetensors::parse(Bytes::new(tensors)).unwrap();
-    let refused = |key: &str, value: serde_json::Value| {
+    let rejected = |key: &str, value: serde_json::Value| {
         let mut config = config.clone();
         config.insert(key.to_owned(), value);
         let error = peft::of(&config, &tensors, &golden.file).unwrap_err();
-        assert!(error.place().contains(key), "{error}");
+        assert!(error.location().contains(key), "{error}");
         error.kind()
     };
-    assert_eq!(refused("peft_type", "IA3".into()), ErrorKind::Unsupported);
-    assert_eq!(refused("bias", "all".into()), ErrorKind::Unsupported);
-    assert_eq!(refused("modules_to_save", serde_json::json!(["lm_head"])), ErrorKind::Unsupported);
-    assert_eq!(refused("lora_alpha", serde_json::Value::Null), ErrorKind::Missing);
-    assert_eq!(refused("alpha_pattern", serde_json::json!({"q.*": 3})), ErrorKind::Unsupported);
+    assert_eq!(rejected("peft_type", "IA3".into()), ErrorKind::Unsupported);
+    assert_eq!(rejected("bias", "all".into()), ErrorKind::Unsupported);
+    assert_eq!(rejected("modules_to_save", serde_json::json!(["lm_head"])), ErrorKind::Unsupported);
+    assert_eq!(rejected("lora_alpha", serde_json::Value::Null), ErrorKind::Missing);
+    assert_eq!(rejected("alpha_pattern", serde_json::json!({"q.*": 3})), ErrorKind::Unsupported);
     let changed = |change: &dyn Fn(&mut HashMap<String, safetensors::SafetensorsTensor>)| {
         let mut tensors = tensors.clone();
         change(&mut tensors);
@@ -383,7 +383,7 @@ fn peft_adapters_with_unsupported_settings_are_refused() {
     assert_eq!(changed(&moved), ErrorKind::Missing);
     assert_eq!(changed(&|tensors| tensors.get_mut(name).unwrap().shape = vec![32, 8]), ErrorKind::Shape);
     assert_eq!(changed(&|tensors| tensors.get_mut(name).unwrap().dtype = "I64"), ErrorKind::Unsupported);
-    // Families that store queries, keys and values differently are refused.
+    // Families that store queries, keys and values differently are rejected.
     let neox = golden::load("gpt-neox");
     let mut fused = HashMap::new();
     for part in ["A", "B"] {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
-use siskin_tests::{arch_rules, knobs, paths};
+use siskin_tests::{arch_rules, env, paths};
 use std::process::Command;
 
 #[test]
@@ -19,9 +19,9 @@ fn modules_import_downwards() {
 }
 
 #[test]
-fn modules_do_not_import_each_other_in_circles() {
+fn modules_do_not_import_each_other_in_cycles() {
     let tree = arch_rules::Tree::read(&paths::root());
-    arch_rules::assert_clean("Imports have no circles.", &arch_rules::import_circles(&tree));
+    arch_rules::assert_clean("Imports have no cycles.", &arch_rules::import_cycles(&tree));
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn dependencies_stay_in_their_rooms() {
 /// Returns the whole dependency tree, from the local registry if it is complete.
 fn metadata() -> serde_json::Value {
     let ask = |extra: &[&str]| {
-        Command::new(knobs::cargo())
+        Command::new(env::cargo())
             .args(["metadata", "--format-version", "1", "--locked"])
             .args(extra)
             .current_dir(paths::root())

@@ -1,4 +1,4 @@
-//! Log-mel features compared to Transformers, and WAVE files compared to libsndfile: `tests/data/audio/README.md`.
+//! Log-mel features compared to Transformers, and WAV files compared to libsndfile: `tests/data/audio/README.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 

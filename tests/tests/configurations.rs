@@ -1,4 +1,4 @@
-//! Unusual configurations and files: those that are supported give the results of Transformers, others are refused.
+//! Unusual configurations and files: those that are supported give the results of Transformers, others are rejected.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
@@ -139,7 +139,7 @@ fn a_key_that_a_family_passes_over_is_passed_over() {
 }
 
 #[test]
-fn what_would_be_computed_otherwise_is_refused() {
+fn what_would_be_computed_otherwise_is_rejected() {
     use ErrorKind::{Corrupt, Missing, Unsupported};
     let bert = "golden-texts/bert";
     let nomic = "golden-texts/nomic-bert";
@@ -190,9 +190,10 @@ fn what_would_be_computed_otherwise_is_refused() {
         (bert, json!({"architectures": ["BertForMultipleChoice"]}), &[], Unsupported, "config.architectures"),
     ];
     for (number, (from, config, without, kind, place)) in cases.iter().enumerate() {
-        let error = packed(changed(from, &format!("refused-{number}"), config.clone(), without)).unwrap_err();
+        let error =
+            packed(changed(from, &format!("rejected-{number}"), config.clone(), without)).unwrap_err();
         assert_eq!(error.kind(), *kind, "{from}, {config}: {error}");
-        assert!(error.place().ends_with(place), "{from}, {config}: {error}");
+        assert!(error.location().ends_with(place), "{from}, {config}: {error}");
     }
 }
 
@@ -204,7 +205,7 @@ fn written(file: &File, format: &str, name: &str) -> Result<PathBuf> {
 }
 
 #[test]
-fn keys_that_gguf_lacks_are_refused() {
+fn keys_that_gguf_lacks_are_rejected() {
     let cases = [
         ("golden/llama", json!({"hidden_act": "gelu"}), "Gelu"),
         ("golden/mpt", json!({"attn_config": {"softmax_scale": 0.5}}), "scale: 0.5"),
@@ -220,7 +221,7 @@ fn keys_that_gguf_lacks_are_refused() {
     for (number, (from, config, word)) in cases.into_iter().enumerate() {
         let file = packed(changed(from, &format!("keys-{number}"), config.clone(), &[])).unwrap();
         let error: Error = written(&file, "gguf", &format!("keys-{number}.gguf")).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "gguf"), "{from}: {error}");
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "gguf"), "{from}: {error}");
         assert!(error.to_string().contains(word), "{from}, {config}: {error}");
     }
 }

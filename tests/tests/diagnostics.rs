@@ -84,7 +84,7 @@ fn sound_runs_pass_all_checks_and_keep_their_state() {
                 Outcome::Fail => false,
             };
             assert!(checks.iter().all(fine), "{checks:#?}");
-            assert!(Check::refuse(&checks).is_ok());
+            assert!(Check::reject(&checks).is_ok());
             let attention = &find(&checks, "attention").result;
             assert!(attention.contains("weights of 2 operations sum to one"), "{attention}");
             assert!(find(&checks, "initial loss").result.contains("ln(280)"), "{checks:?}");
@@ -127,10 +127,10 @@ fn defective_runs_fail_with_advice() {
     assert_eq!(gradients.outcome, Outcome::Fail);
     assert!(gradients.result.contains("zero for 2 tensors: blk.1.attn_qkv."), "{gradients:?}");
     assert_eq!(find(&checks, "overfits a batch").outcome, Outcome::Fail);
-    let error = Check::refuse(&checks).unwrap_err();
-    assert!(error.place() == "check: gradients" && error.message().contains("model.trainable"), "{error}");
+    let error = Check::reject(&checks).unwrap_err();
+    assert!(error.location() == "check: gradients" && error.message().contains("model.trainable"), "{error}");
     let brief = checked.check(Depth::Brief).unwrap();
-    assert!(Check::refuse(&brief).is_ok(), "before a run it is only a warning");
+    assert!(Check::reject(&brief).is_ok(), "before a run it is only a warning");
     assert_eq!(find(&brief, "gradients").outcome, Outcome::Warning);
 
     // NaN or infinity is reported with its tensor.
@@ -146,8 +146,8 @@ fn defective_runs_fail_with_advice() {
         let mut too_long = short(&place, "");
         (too_long.data.settings.max_length, too_long.data.settings.packing) = (65, packing);
         let checks = run(too_long).check(Depth::Brief).unwrap();
-        let error = Check::refuse(&checks).unwrap_err();
-        assert_eq!(error.place(), "check: maximum length");
+        let error = Check::reject(&checks).unwrap_err();
+        assert_eq!(error.location(), "check: maximum length");
         assert!(error.message().contains("data.settings.max_length is 65"), "{error}");
         assert!(error.message().contains("the model has 64 positions"), "{error}");
     }
@@ -164,7 +164,7 @@ fn the_default_maximum_length_is_the_context_of_the_model() {
             .map(|example| packed.setup().training.rows(example))
             .collect();
         assert_eq!(lengths.iter().max(), Some(&want), "{lengths:?}");
-        assert!(Check::refuse(&packed.check(Depth::Brief).unwrap()).is_ok());
+        assert!(Check::reject(&packed.check(Depth::Brief).unwrap()).is_ok());
         train(&mut packed);
     }
 }
@@ -312,7 +312,7 @@ fn samples_contain_only_tokens_of_the_vocabulary() {
 }
 
 #[test]
-fn prompts_are_refused_for_encoders() {
+fn prompts_are_rejected_for_encoders() {
     let place = TrainingFolder::new("prompts");
     let mut config = short(&place, "[report]\nprompts = [\"x\"]\n");
     config.model.family = Some("bert".to_owned());
@@ -327,7 +327,7 @@ fn prompts_are_refused_for_encoders() {
     config.model.config = bert.as_object().unwrap().clone();
     let setup = setup(&config);
     let error = Run::new(config, setup, None).err().unwrap();
-    assert_eq!(error.place(), "report.prompts");
+    assert_eq!(error.location(), "report.prompts");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn checks_pass_for_every_kind_of_task() {
         ));
         let mut checked = run(config.unwrap());
         let checks = checked.check(Depth::Full).unwrap();
-        assert!(Check::refuse(&checks).is_ok(), "{task}: {checks:#?}");
+        assert!(Check::reject(&checks).is_ok(), "{task}: {checks:#?}");
         assert_eq!(find(&checks, "gradients").outcome, Outcome::Pass, "{task}: {checks:#?}");
         let attention = &find(&checks, "attention").result;
         let count = if family == "t5" { "weights of 6 operations" } else { "weights of 2 operations" };

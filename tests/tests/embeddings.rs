@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, OverflowMode, Pooling, Prompt, Tokens};
+use siskin::encoder::{EmbedOptions, Encoder, EncoderInput, EncoderOptions, OverflowMode, Pooling, Prompt};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
@@ -96,16 +96,16 @@ fn layers_behind_pooling_are_those_of_pytorch() {
     let truth: Value = serde_json::from_slice(&truth).expect("it is JSON");
     let ids: Vec<Vec<u32>> = serde_json::from_value(truth["ids"].clone()).expect("ids are lists");
     let want: Vec<Vec<f32>> = serde_json::from_value(truth["vectors"].clone()).expect("vectors are lists");
-    let texts: Vec<Tokens> = ids.into_iter().map(Tokens::from).collect();
+    let texts: Vec<EncoderInput> = ids.into_iter().map(EncoderInput::from).collect();
     let check = |file: &File| {
         let mut encoder = embedder(file);
-        assert_eq!((encoder.embedding_columns(), encoder.columns()), (12, 32));
+        assert_eq!((encoder.embedding_dimensions(), encoder.columns()), (12, 32));
         let options = EmbedOptions::of(encoder.model()).expect("the model says how");
         for (got, want) in encoder.embed_tokens(&texts, &options).expect("the model runs").iter().zip(&want) {
             let apart = got.iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
             assert!(got.len() == want.len() && apart < 1e-5, "{apart}");
         }
-        let cut = EmbedOptions { columns: 13, ..options };
+        let cut = EmbedOptions { dimensions: 13, ..options };
         assert_eq!(encoder.embed_tokens(&texts, &cut).expect_err("there are 12").kind(), ErrorKind::Argument);
     };
     let folder = layered("plain");
@@ -146,32 +146,32 @@ fn prompts_stand_before_texts() {
 }
 
 #[test]
-fn modules_that_would_be_wrong_are_refused() {
-    let refused = |name: &str, file: &str, change_it: fn(&mut Value)| {
+fn modules_that_would_be_wrong_are_rejected() {
+    let rejected = |name: &str, file: &str, change_it: fn(&mut Value)| {
         let folder = layered(name);
         change(&folder, file, change_it);
-        packed(&folder).expect_err("it is refused").kind()
+        packed(&folder).expect_err("it is rejected").kind()
     };
     assert_eq!(
-        refused("order", "modules.json", |modules| modules.as_array_mut().expect("a list").swap(1, 2)),
+        rejected("order", "modules.json", |modules| modules.as_array_mut().expect("a list").swap(1, 2)),
         ErrorKind::Unsupported
     );
     assert_eq!(
-        refused("gelu", "2_Dense/config.json", |config| config["activation_function"] = json!("GELU")),
+        rejected("gelu", "2_Dense/config.json", |config| config["activation_function"] = json!("GELU")),
         ErrorKind::Unsupported
     );
     assert_eq!(
-        refused("tokens", "2_Dense/config.json", |config| config["module_input_name"] =
+        rejected("tokens", "2_Dense/config.json", |config| config["module_input_name"] =
             json!("token_embeddings")),
         ErrorKind::Unsupported
     );
     assert_eq!(
-        refused("shape", "3_Dense/config.json", |config| config["in_features"] = json!(23)),
+        rejected("shape", "3_Dense/config.json", |config| config["in_features"] = json!(23)),
         ErrorKind::Shape
     );
     let folder = layered("lost");
     std::fs::remove_file(folder.join("2_Dense/model.safetensors")).expect("it is removed");
-    assert_eq!(packed(&folder).expect_err("it is refused").kind(), ErrorKind::Missing);
+    assert_eq!(packed(&folder).expect_err("it is rejected").kind(), ErrorKind::Missing);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn what_a_layer_or_the_texts_should_have_is_looked_at() {
     let of_layer = |name: &str, key: &str, value: Value| {
         let folder = layered(name);
         change(&folder, "2_Dense/config.json", |config| config[key] = value);
-        packed(&folder).expect_err("it is refused").kind()
+        packed(&folder).expect_err("it is rejected").kind()
     };
     assert_eq!(of_layer("residual", "use_residual", json!(true)), ErrorKind::Unsupported);
     assert_eq!(of_layer("nothing", "activation_function", json!(null)), ErrorKind::Unsupported);
@@ -242,13 +242,13 @@ fn what_a_layer_or_the_texts_should_have_is_looked_at() {
             let bias = config["bias"] == json!(true);
             config["bias"] = json!(!bias);
         });
-        let error = packed(&folder).expect_err("it is refused");
-        assert!(error.place().contains("linear.bias"), "{error}");
+        let error = packed(&folder).expect_err("it is rejected");
+        assert!(error.location().contains("linear.bias"), "{error}");
     }
 }
 
 #[test]
-fn training_keeps_layers_behind_pooling_and_refuses_tasks_that_do_not_fit() {
+fn training_keeps_layers_behind_pooling_and_rejects_tasks_that_do_not_fit() {
     let file = packed(&layered("trained")).expect("the model packs");
     let setup = |task: &str| {
         let config = format!("steps = 1\n[schedule]\nlearning_rate = 1e-3\n[data]\ntask = {task:?}\n");
@@ -260,7 +260,7 @@ fn training_keeps_layers_behind_pooling_and_refuses_tasks_that_do_not_fit() {
     for task in ["causal_lm", "sequence_classification", "contrastive", "span_corruption", "seq2seq"] {
         let error = setup(task).err().expect("it does not fit");
         assert!(
-            error.place() == "data.task" && error.message().contains("tasks that fit: masked_lm"),
+            error.location() == "data.task" && error.message().contains("tasks that fit: masked_lm"),
             "{error}"
         );
     }

@@ -1,5 +1,5 @@
 //! Tests that emulate AMX where the CPU lacks it. Emulation holds for the whole process and is slow, so that tests of
 //! large models are in another program.
 
-mod kinds;
+mod attention_masks;
 mod texts;

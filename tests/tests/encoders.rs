@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, TextOutputs, Tokens};
+use siskin::encoder::{EmbedOptions, EncoderInput, OverflowMode, Pooling, TextOutputs};
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
@@ -70,7 +70,7 @@ fn labels_do_not_depend_on_the_other_texts() {
     }
     assert!(together[0].windows(2).all(|pair| pair[0].end <= pair[1].start));
     assert!(together[0].last().is_some_and(|entity| entity.end > texts[0].len() / 2), "later parts count");
-    assert!(encoder.tag(&texts, OverflowMode::Error).unwrap_err().place().starts_with("text 0"));
+    assert!(encoder.tag(&texts, OverflowMode::Error).unwrap_err().location().starts_with("text 0"));
 }
 
 /// Returns a model whose labels depend on each token alone, regardless of the other tokens.
@@ -237,8 +237,8 @@ fn remembered_vectors_have_the_same_bits() {
     assert_eq!(other.embed(&texts, &usual).unwrap(), all);
     assert_eq!(other.work().rows, 0);
     // Errors refer to texts by the caller's indices.
-    let refused = EmbedOptions { overflow: OverflowMode::Error, ..usual };
-    assert_eq!(remembering.embed(&texts, &refused).unwrap_err().place(), "text 1: text");
+    let rejected = EmbedOptions { overflow: OverflowMode::Error, ..usual };
+    assert_eq!(remembering.embed(&texts, &rejected).unwrap_err().location(), "text 1: text");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
             usual,
             EmbedOptions { pooling: Pooling::Max, ..usual },
             EmbedOptions { normalize: false, ..usual },
-            EmbedOptions { columns: 8, ..usual },
+            EmbedOptions { dimensions: 8, ..usual },
         ];
         for options in options {
             encoder.embed(&["w5 w6", "w6 w5"], &options).unwrap();
@@ -364,7 +364,7 @@ fn answers_are_found_by_what_the_prompt_means() {
 }
 
 #[test]
-fn refused_texts_change_nothing() {
+fn rejected_texts_change_nothing() {
     let golden = texts::load("t5", None);
     let model = golden::model(&golden.file, siskin::DeviceKind::Cpu, 2, siskin::CpuFeatures::NONE);
     let options = SessionOptions { context: 32, ..SessionOptions::default() };
@@ -374,8 +374,8 @@ fn refused_texts_change_nothing() {
         context.forward(&[siskin::BatchEntry::new(sequence, tokens, OutputRows::Last)])?;
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
-    let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, outputs| {
-        let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+    let read = |context: &mut siskin::Context, text: &EncoderInput, sequence: usize, outputs| {
+        let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = text;
         let (tokens, padding_token) = (&ids[..], *padding_token);
         context.encode(&[SequenceInput {
             sequence,
@@ -392,8 +392,11 @@ fn refused_texts_change_nothing() {
     let want = say(&mut context, &[6]).unwrap();
     let kind = |outcome: siskin::Result<()>| outcome.unwrap_err().kind();
     context.truncate(sequence, 1).unwrap();
-    let refused = [Tokens::from(vec![9999]), Tokens { token_type_ids: vec![7], ..Tokens::from(vec![5]) }];
-    for text in &refused {
+    let rejected = [
+        EncoderInput::from(vec![9999]),
+        EncoderInput { token_type_ids: vec![7], ..EncoderInput::from(vec![5]) },
+    ];
+    for text in &rejected {
         assert_eq!(kind(read(&mut context, text, sequence, OutputRows::None)), ErrorKind::Argument);
     }
     let twice = [1, 0, 1];

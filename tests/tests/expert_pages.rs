@@ -23,7 +23,7 @@ fn a_token_brings_in_the_pages_of_its_experts_alone() {
     let folder = std::env::temp_dir().join(format!("siskin-expert-pages-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     write_model(&folder);
-    let options = OpenOptions { cache: PackedCache::Beside, ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::NextToSource, ..OpenOptions::default() };
     // Packing touches all pages; the measurement uses a new map.
     drop(open_any(&folder, &options).unwrap());
     let file = open_any(&folder, &options).unwrap();

@@ -5,7 +5,7 @@
 use siskin_benches::BenchRandom;
 use siskin_tests::counting::{Counting, measure};
 use siskin_tests::fuzz::{TARGETS, mutate, small_session};
-use siskin_tests::{knobs, paths};
+use siskin_tests::{env, paths};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ fn check(target: &str, run: fn(&[u8]), what: &str, data: &[u8]) {
 
 #[test]
 fn mutated_seeds_give_errors_and_nothing_worse() {
-    let rounds = knobs::fuzz_rounds();
+    let rounds = env::fuzz_rounds();
     for (index, (target, run)) in TARGETS.iter().enumerate() {
         let seeds = seeds(target);
         for (number, (name, seed)) in seeds.iter().enumerate() {

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, Tokens};
+use siskin::encoder::{EmbedOptions, EncoderInput, EncoderOptions, Pooling};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions, ExportReport};
@@ -134,7 +134,7 @@ fn a_view_of_both_sides_stays_in_a_folder() {
         let model = Model::from_file(file, &ModelOptions::default()).unwrap();
         let options = EmbedOptions::of(&model).unwrap();
         let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
-        encoder.embed_tokens(&[Tokens::from(vec![3, 4, 5])], &options).unwrap().concat()
+        encoder.embed_tokens(&[EncoderInput::from(vec![3, 4, 5])], &options).unwrap().concat()
     };
     let both = vector(file);
     assert!(relative_error(&vector(packed(&to).unwrap()), &both) <= 1e-5);
@@ -142,7 +142,7 @@ fn a_view_of_both_sides_stays_in_a_folder() {
     assert!(relative_error(&vector(before), &both) > 1e-3, "those before are not all");
     let error = packed(reader("starcoder2", &keys)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.place().contains("attention.causal"), "{error}");
+    assert!(error.location().contains("attention.causal"), "{error}");
 }
 
 /// Copies a folder of the test data with a modified configuration, as `name` in the output folder.
@@ -164,7 +164,7 @@ fn layers_with_a_state_are_said_to_be_in_the_way() {
     let error = packed(&folder).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(
-        !error.place().contains("pooling") && error.message().contains("has recurrent layers"),
+        !error.location().contains("pooling") && error.message().contains("has recurrent layers"),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! Every family compared to PyTorch, and all ways of running it compared to each other, bit by bit.
+//! Every family compared to PyTorch, and all ways of running it compared to each other, bit for bit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{CpuFeatures, DeviceKind};
@@ -114,7 +114,7 @@ fn sequences_in_one_batch_give_what_each_gives_alone() {
 }
 
 #[test]
-fn a_cancelled_entry_leaves_the_others_of_its_batch_alone() {
+fn a_canceled_entry_leaves_the_others_of_its_batch_alone() {
     for name in ["llama", "gemma3", "qwen3-next"] {
         let golden = load(name);
         let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
@@ -127,10 +127,10 @@ fn a_cancelled_entry_leaves_the_others_of_its_batch_alone() {
         assert_eq!(context.output(0), [0.0; 0], "{name}: no output was requested");
         let cancel = siskin::CancelHandle::new();
         cancel.cancel();
-        let cancelled =
+        let canceled =
             siskin::BatchEntry { cancel: Some(&cancel), ..entry(first, &a[5..], siskin::OutputRows::Last) };
-        context.forward(&[cancelled, entry(second, b, siskin::OutputRows::From(7))]).unwrap();
-        assert_eq!([first, second].map(|sequence| context.is_cancelled(sequence)), [true, false], "{name}");
+        context.forward(&[canceled, entry(second, b, siskin::OutputRows::From(7))]).unwrap();
+        assert_eq!([first, second].map(|sequence| context.is_canceled(sequence)), [true, false], "{name}");
         assert_eq!([context.length(first).unwrap(), context.length(second).unwrap()], [5, 9], "{name}");
         let width = model.config().vocabulary;
         let last = |ids: &[u32], count: usize| {
@@ -174,7 +174,7 @@ fn contexts_of_two_models_share_threads_and_a_budget_for_each_cache() {
         ..siskin::BatchEntry::new(0, &[1], siskin::OutputRows::Last)
     };
     let error = contexts[0].forward(&[adapted]).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (siskin::ErrorKind::Unsupported, "adapter"));
+    assert_eq!((error.kind(), error.location()), (siskin::ErrorKind::Unsupported, "adapter"));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_stopped_session_is_as_it_was() {
     session.prefill(&golden.ids[0][..6]).unwrap();
     session.cancel_handle().cancel();
     let error = session.prefill(&golden.ids[0][6..]).unwrap_err();
-    assert_eq!(error.kind(), siskin::ErrorKind::Cancelled);
+    assert_eq!(error.kind(), siskin::ErrorKind::Canceled);
     assert_eq!(session.position(), 6);
     session.prefill(&golden.ids[0][6..]).unwrap();
     let width = session.logits().len();

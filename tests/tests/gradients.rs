@@ -177,7 +177,7 @@ fn gradients_match_finite_differences() {
 #[test]
 #[ignore = "changes the reference"]
 fn bless_gradients() {
-    let folder = siskin_tests::knobs::gradients().expect("SISKIN_GRADIENTS names a folder");
+    let folder = siskin_tests::env::gradients().expect("SISKIN_GRADIENTS names a folder");
     for name in names().filter(|name| !WITHOUT.contains(name)) {
         bless(name, &folder.join(name));
     }

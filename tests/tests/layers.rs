@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
 use serde_json::Value;
-use siskin::encoder::{ExitCriterion, OverflowMode, Scored, Tokens};
+use siskin::encoder::{EncoderInput, ExitCriterion, OverflowMode, Scored};
 use siskin::file::Bytes;
 use siskin::{EncoderOptions, ErrorKind, LayerSet, Model, ModelOptions, OutputRows};
 use siskin_convert::import::safetensors;
@@ -150,7 +150,7 @@ fn models_without_a_layer_are_those_of_pytorch() {
     assert!(report.is_empty() && checked > 100, "beyond 1e-4:\n{report}");
 }
 
-fn hidden(model: &Model, text: &Tokens) -> Vec<f32> {
+fn hidden(model: &Model, text: &EncoderInput) -> Vec<f32> {
     let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
     let mut all = Vec::new();
     let each = &mut |_: usize, outputs: siskin::encoder::TextOutputs<'_>| {

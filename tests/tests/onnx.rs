@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::external_model::{NamedTensor, TensorElements};
 use siskin::file::Bytes;
 use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};
@@ -108,7 +108,7 @@ fn what_computes_something_else_runs_as_it_is() {
         "{note}"
     );
     let (ids, logits) = io("bert-tanh");
-    let ids: Vec<Tokens> = ids.into_iter().map(Tokens::from).collect();
+    let ids: Vec<EncoderInput> = ids.into_iter().map(EncoderInput::from).collect();
     for (got, want) in texts::read(&model, &ids, 64).iter().zip(&logits) {
         assert_close("bert-tanh", got, want, 1e-4);
     }
@@ -180,5 +180,5 @@ fn packed_models_take_no_tensors_by_name() {
     let model = open(&data("bert"));
     assert_eq!(model.run(&[]).unwrap_err().kind(), ErrorKind::Unsupported);
     let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
-    encoder.encode(&[Tokens::from(vec![5, 6])], OutputRows::All, &mut |_, _| Ok(())).unwrap();
+    encoder.encode(&[EncoderInput::from(vec![5, 6])], OutputRows::All, &mut |_, _| Ok(())).unwrap();
 }

@@ -81,7 +81,7 @@ fn a_whole_file_runs() {
 }
 
 #[test]
-fn tensors_that_would_be_too_large_are_refused() {
+fn tensors_that_would_be_too_large_are_rejected() {
     let shape: Vec<u8> = [1_u64 << 16, 1].iter().flat_map(|size| size.to_le_bytes()).collect();
     let axes = bytes(5, [bytes(1, "axes"), number(8, 0), vec![0xA0, 1, 7]].concat());
     let keep = bytes(5, [bytes(1, "keepdims"), number(3, 0), vec![0xA0, 1, 2]].concat());
@@ -100,7 +100,7 @@ fn tensors_that_would_be_too_large_are_refused() {
     let error = model.run(&[x(1 << 16)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     // Errors name their model.
-    assert!(error.place().contains("onnx-hostile/large/model.onnx: "), "{error}");
+    assert!(error.location().contains("onnx-hostile/large/model.onnx: "), "{error}");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn files_beside_the_graph_stay_in_its_folder() {
 }
 
 #[test]
-fn graphs_that_do_not_hold_together_are_refused() {
+fn graphs_that_do_not_hold_together_are_rejected() {
     let cycle = [
         node("Add", &["x", "b"], "a", &[]),
         node("Add", &["x", "a"], "b", &[]),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use siskin::beam_search::{FinishedHypothesis, SearchOptions};
-use siskin::encoder::{OverflowMode, Tokens};
+use siskin::encoder::{EncoderInput, OverflowMode};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::seq2seq::GeneratedText;
@@ -29,7 +29,7 @@ fn find(model: &Model, case: &SearchCase) -> Vec<FinishedHypothesis> {
     let mut session = model.session(options).expect("a session opens");
     let mut prompt = case.source.clone();
     if case.reads {
-        session.encode(&Tokens::from(case.source.clone())).expect("the model reads");
+        session.encode(&EncoderInput::from(case.source.clone())).expect("the model reads");
         let start = model.file().metadata().config["decoder_start_token_id"].as_u64().expect("a start");
         prompt = [&[start as u32], &*case.prefix].concat();
     }
@@ -147,7 +147,7 @@ fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
 }
 
 #[test]
-fn long_texts_are_refused_cut_or_read_in_parts() {
+fn long_texts_are_rejected_cut_or_read_in_parts() {
     let file = spelled("long", "golden-texts/bart", &[], &json!({}));
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 2, max_tokens: 5, ..SearchOptions::default() };
@@ -160,7 +160,7 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
     let ids: Vec<u32> = (10..25).collect();
     let texts = [text(&ids)];
     let error = writer.generate(&texts, &writing).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::TooLong, "text 0: text"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::TooLong, "text 0: text"));
     let parts = |writer: &mut siskin::Seq2Seq, writing: &Seq2SeqGenerateOptions, parts: &[&[u32]]| {
         let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
         let all = writer
@@ -244,8 +244,8 @@ fn tasks_bring_their_prefix_and_their_settings() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_refused() {
-    let file = spelled("refused", "golden/gpt2", &[], &json!({}));
+fn what_cannot_be_searched_is_rejected() {
+    let file = spelled("rejected", "golden/gpt2", &[], &json!({}));
     let model = opened(&file, 1);
     let mut session = model.session(SessionOptions { forks: 2, ..Default::default() }).unwrap();
     let kind =
@@ -260,7 +260,7 @@ fn what_cannot_be_searched_is_refused() {
         SearchOptions { num_beam_groups: 3, ..fine.clone() },
         SearchOptions { num_return_sequences: 3, ..fine.clone() },
         SearchOptions { length_penalty: f32::NAN, ..fine.clone() },
-        SearchOptions { diversity: -1.0, ..fine.clone() },
+        SearchOptions { diversity_penalty: -1.0, ..fine.clone() },
         SearchOptions { max_tokens: 0, ..fine.clone() },
     ] {
         assert_eq!(kind(&mut session, &wrong), ErrorKind::Argument, "{wrong:?}");
@@ -275,13 +275,13 @@ fn what_cannot_be_searched_is_refused() {
 }
 
 #[test]
-fn what_would_have_no_effect_is_refused() {
+fn what_would_have_no_effect_is_rejected() {
     let model = opened(&spelled("effects", "golden-texts/bart", &[], &json!({})), 1);
     let mut writer = model.seq2seq(Seq2SeqOptions::default()).unwrap();
     let mut place = |writing: &Seq2SeqGenerateOptions| {
         let error = writer.generate(&["t4 t5"], writing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
-        error.place().to_owned()
+        error.location().to_owned()
     };
     let rules = |rules: siskin::logits_processors::LogitsProcessorOptions| SearchOptions {
         logits_processors: rules,
@@ -292,8 +292,8 @@ fn what_would_have_no_effect_is_refused() {
     for (search, want) in [
         (SearchOptions { beams: 0, ..Default::default() }, "beams"),
         (SearchOptions { beams: 1, num_beam_groups: 2, ..Default::default() }, "num_beam_groups"),
-        (SearchOptions { beams: 1, diversity: 0.5, ..Default::default() }, "diversity"),
-        (SearchOptions { beams: 2, diversity: 0.5, ..Default::default() }, "diversity"),
+        (SearchOptions { beams: 1, diversity_penalty: 0.5, ..Default::default() }, "diversity_penalty"),
+        (SearchOptions { beams: 2, diversity_penalty: 0.5, ..Default::default() }, "diversity_penalty"),
         (SearchOptions { beams: 2, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
         (SearchOptions { beams: 1, num_return_sequences: 3, ..Default::default() }, "num_return_sequences"),
         (

@@ -113,14 +113,14 @@ fn every_session_has_its_own_stop() {
         second.prefill(&golden.ids[0][4..6]).unwrap();
         // Another error does not consume the cancellation.
         assert_eq!(first.prefill(&[u32::MAX]).unwrap_err().kind(), ErrorKind::Argument);
-        assert_eq!(first.prefill(&golden.ids[0][4..6]).unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(first.prefill(&golden.ids[0][4..6]).unwrap_err().kind(), ErrorKind::Canceled);
         first.prefill(&golden.ids[0][4..6]).unwrap();
         assert_eq!(first.logits(), second.logits());
     }
 }
 
 #[test]
-fn what_is_too_long_is_refused_before_it_is_read() {
+fn what_is_too_long_is_rejected_before_it_is_read() {
     let golden = load("llama");
     let mut session = session(&model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE), 8);
     let many = vec![1; 1 << 16];
@@ -156,7 +156,7 @@ fn repetitions_end_at_breakers() {
 }
 
 #[test]
-fn a_breaker_as_long_as_a_book_is_refused() {
+fn a_breaker_as_long_as_a_book_is_rejected() {
     let Some(model) = chatting() else { return };
     let options = SessionOptions {
         sampler: SamplerOptions { dry_multiplier: 1.0, ..SamplerOptions::greedy() },
@@ -164,7 +164,7 @@ fn a_breaker_as_long_as_a_book_is_refused() {
         ..SessionOptions::default()
     };
     let error = model.session(options).err().unwrap();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "dry_breakers[1]"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Argument, "dry_breakers[1]"));
 }
 
 #[test]
@@ -225,14 +225,14 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
         assert_eq!(second.save().unwrap(), first.save().unwrap(), "{name}");
         second.trim();
         assert_eq!(next(&mut second), next(&mut first), "{name}");
-        // Invalid states are refused, and change nothing.
+        // Invalid states are rejected, and change nothing.
         let position = second.position();
         for damaged in [&saved[..saved.len() - 1], &saved[1..], &[], &[0; 40]] {
             assert!(second.restore(damaged).is_err(), "{name}");
         }
         let mut other = model.session(SessionOptions { context: 8, ..options.clone() }).unwrap();
-        let refusal = other.restore(&saved).unwrap_err().kind();
-        assert!(matches!(refusal, ErrorKind::TooLong | ErrorKind::Unsupported), "{name}: {refusal:?}");
+        let rejection = other.restore(&saved).unwrap_err().kind();
+        assert!(matches!(rejection, ErrorKind::TooLong | ErrorKind::Unsupported), "{name}: {rejection:?}");
         let cache = Some(siskin::CacheType::Int8);
         let mut other = model.session(SessionOptions { cache, ..options.clone() }).unwrap();
         assert_eq!(other.restore(&saved).unwrap_err().kind(), ErrorKind::Unsupported, "{name}");
@@ -241,12 +241,12 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
 }
 
 #[test]
-fn another_models_session_is_refused() {
+fn another_models_session_is_rejected() {
     let open = |name| session(&model(&load(name).file, DeviceKind::Cpu, 1, CpuFeatures::NONE), 64);
     let mut llama = open("llama");
     llama.prefill(&[1, 2, 3]).unwrap();
     let error = open("mistral").restore(&llama.save().unwrap()).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "saved.model"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "saved.model"));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn memory_is_known_before_it_is_taken() {
     let with = |budget| model.session(SessionOptions { budget: Some(budget), ..options.clone() });
     assert!(with(budget).is_ok());
     let error = with(budget - 1).err().unwrap();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "budget"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "budget"));
     let fits: usize =
         error.message().split("context of ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     let offered = SessionOptions { context: fits, budget: Some(budget - 1), ..options.clone() };
@@ -285,7 +285,7 @@ fn a_step_that_was_stopped_can_be_taken_again() {
                 Ok(Some(siskin::GenerationStep::Token(token))) => ids.push(token.id),
                 Ok(Some(siskin::GenerationStep::Rest)) => {}
                 Ok(None) => break ids,
-                Err(error) if stops && error.kind() == ErrorKind::Cancelled => {
+                Err(error) if stops && error.kind() == ErrorKind::Canceled => {
                     match generation.step(&mut session, &mut text).unwrap() {
                         Some(siskin::GenerationStep::Token(token)) => ids.push(token.id),
                         Some(siskin::GenerationStep::Rest) => {}
@@ -308,7 +308,7 @@ fn bytes_that_were_made_up_do_no_harm() {
     session.prefill(&golden.ids[0]).unwrap();
     let saved = session.save().unwrap();
     let body = saved.len() - 32;
-    let (mut taken, mut refused) = (0, 0);
+    let (mut taken, mut rejected) = (0, 0);
     for round in 0..400_usize {
         let mut bytes = saved[..body].to_vec();
         // The bytes around the logits contain lengths.
@@ -320,10 +320,10 @@ fn bytes_that_were_made_up_do_no_harm() {
                 taken += 1;
                 let _ = session.next_token();
             }
-            Err(_) => refused += 1,
+            Err(_) => rejected += 1,
         }
     }
-    assert!(taken > 0 && refused > 50, "{taken} taken, {refused} refused");
+    assert!(taken > 0 && rejected > 50, "{taken} taken, {rejected} rejected");
     session.restore(&saved).unwrap();
     assert_eq!(session.save().unwrap(), saved);
 }

@@ -72,7 +72,7 @@ fn long_sounds_go_on_where_a_segment_ended_and_silence_says_nothing() {
 }
 
 #[test]
-fn models_that_do_not_listen_are_refused() {
+fn models_that_do_not_listen_are_rejected() {
     let file = texts::load("bart", None).file;
     let model = Model::from_file(file, &ModelOptions::default()).expect("the model opens");
     assert_eq!(Transcriber::new(&model, None).err().map(|error| error.kind()), Some(ErrorKind::Unsupported));

@@ -1,6 +1,6 @@
 //! Every encoder and encoder–decoder family compared to PyTorch, and all ways of running it compared to each other.
 
-use siskin::encoder::{EncoderOptions, Tokens};
+use siskin::encoder::{EncoderInput, EncoderOptions};
 use siskin::{
     BatchEntry, Context, CpuFeatures, DeviceKind, ErrorKind, OutputRows, SequenceInput, SessionOptions,
 };
@@ -46,14 +46,14 @@ fn bits_depend_on_nothing_but_the_text() {
         };
         let want_scores = scored(&reference, 16);
         // Shorter texts in addition to those of the golden, so that batches hold several.
-        let cut = |text: &Tokens| Tokens {
+        let cut = |text: &EncoderInput| EncoderInput {
             ids: text.ids.iter().take(4).copied().collect(),
             token_type_ids: text.token_type_ids.iter().take(4).copied().collect(),
             global_positions: text.global_positions.iter().filter(|&&place| place < 4).copied().collect(),
             features: text.features.iter().take(12 * 7).copied().collect(),
             padding_token: None,
         };
-        let mut crowd: Vec<Tokens> = golden.texts.clone();
+        let mut crowd: Vec<EncoderInput> = golden.texts.clone();
         crowd.extend(golden.texts.iter().map(cut));
         let runs = [(1, 1), (2, 200), (4, 40)].map(|run| (CpuFeatures::NONE, run)).into_iter();
         let levels = LEVELS.into_iter().skip(1).zip([(2, 200), (2, 50), (3, 1), (3, 60), (2, 70)]);
@@ -71,7 +71,7 @@ fn bits_depend_on_nothing_but_the_text() {
 
 #[test]
 fn members_of_a_team_may_take_texts_apart() {
-    let read = |model: &siskin::Model, head: bool, texts: &[Tokens]| {
+    let read = |model: &siskin::Model, head: bool, texts: &[EncoderInput]| {
         let options = EncoderOptions { head, batch: 640, ..EncoderOptions::default() };
         texts::rows(&mut model.encoder(options).unwrap(), texts, OutputRows::First)
     };
@@ -81,7 +81,7 @@ fn members_of_a_team_may_take_texts_apart() {
         let rows: usize = golden.texts.iter().map(|text| text.ids.len().max(1)).sum();
         // Enough sequences for sequence parallelism.
         let count = golden.texts.len() * 700 / rows;
-        let crowd: Vec<Tokens> = golden.texts.iter().cycle().take(count).cloned().collect();
+        let crowd: Vec<EncoderInput> = golden.texts.iter().cycle().take(count).cloned().collect();
         for (head, threads) in [(false, 2), (true, 2), (false, 3)] {
             let want: Vec<_> =
                 golden.texts.iter().flat_map(|text| read(&alone, head, std::slice::from_ref(text))).collect();
@@ -101,8 +101,8 @@ fn forks_write_on_from_what_was_read() {
         let options = SessionOptions { context: 32, ..SessionOptions::default() };
         let mut context = model.context(&options, 3, 1).unwrap();
         let trunk = context.create();
-        let hear = |context: &mut Context, sequence, text: &Tokens| {
-            let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+        let hear = |context: &mut Context, sequence, text: &EncoderInput| {
+            let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = text;
             let (outputs, padding_token) = (OutputRows::None, *padding_token);
             context
                 .encode(&[SequenceInput {
@@ -137,26 +137,29 @@ fn forks_write_on_from_what_was_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn what_cannot_be_read_is_rejected() {
     let golden = load("bert", None);
     let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let mut encoder = encoder(&model, 16);
-    let mut kind = |text: Tokens| {
+    let mut kind = |text: EncoderInput| {
         let texts = [golden.texts[0].clone(), text];
         encoder.encode(&texts, OutputRows::All, &mut |_, _| Ok(())).unwrap_err().kind()
     };
-    assert_eq!(kind(Tokens::default()), ErrorKind::Argument);
-    assert_eq!(kind(Tokens::from(vec![5; 65])), ErrorKind::TooLong);
-    assert_eq!(kind(Tokens::from(vec![80])), ErrorKind::Argument);
+    assert_eq!(kind(EncoderInput::default()), ErrorKind::Argument);
+    assert_eq!(kind(EncoderInput::from(vec![5; 65])), ErrorKind::TooLong);
+    assert_eq!(kind(EncoderInput::from(vec![80])), ErrorKind::Argument);
     assert_eq!(
-        kind(Tokens { ids: vec![5], token_type_ids: vec![2], ..Tokens::default() }),
+        kind(EncoderInput { ids: vec![5], token_type_ids: vec![2], ..EncoderInput::default() }),
         ErrorKind::Argument
     );
     assert_eq!(
-        kind(Tokens { ids: vec![5], token_type_ids: vec![0, 1], ..Tokens::default() }),
+        kind(EncoderInput { ids: vec![5], token_type_ids: vec![0, 1], ..EncoderInput::default() }),
         ErrorKind::Argument
     );
-    assert_eq!(kind(Tokens { ids: vec![5], features: vec![0.5], ..Tokens::default() }), ErrorKind::Argument);
+    assert_eq!(
+        kind(EncoderInput { ids: vec![5], features: vec![0.5], ..EncoderInput::default() }),
+        ErrorKind::Argument
+    );
     assert!(model.session(SessionOptions::default()).is_err(), "BERT does not write");
 
     let golden = load("t5", None);
@@ -165,8 +168,8 @@ fn what_cannot_be_read_is_refused() {
     assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "nothing was read");
     session.encode(&golden.texts[0]).unwrap();
     session.prefill(&[5]).unwrap();
-    assert_eq!(session.encode(&Tokens::from(vec![99])).unwrap_err().kind(), ErrorKind::Argument);
-    assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "the text was refused");
+    assert_eq!(session.encode(&EncoderInput::from(vec![99])).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "the text was rejected");
 }
 
 fn texts_model(golden: &texts::GoldenTexts) -> siskin::Model {

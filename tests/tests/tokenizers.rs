@@ -220,7 +220,7 @@ fn golden(name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn unknown_components_are_refused_by_name() {
+fn unknown_components_are_rejected_by_name() {
     let original = golden("bytes-llama3")["tokenizer"].clone();
     let component = serde_json::json!({"type": "Zorp"});
     for (field, value) in [
@@ -234,26 +234,26 @@ fn unknown_components_are_refused_by_name() {
         changed[field] = value;
         let error = tokenizer_json::vocabulary(changed.to_string().as_bytes(), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{field}");
-        assert!(error.message().contains("Zorp") && error.place().contains(field), "{error}");
+        assert!(error.message().contains("Zorp") && error.location().contains(field), "{error}");
     }
 }
 
 #[test]
-fn broken_tokenizer_json_files_are_refused() {
+fn broken_tokenizer_json_files_are_rejected() {
     let original = golden("bytes-llama3")["tokenizer"].clone();
-    let refused = |change: &dyn Fn(&mut serde_json::Value), place: &str| {
+    let rejected = |change: &dyn Fn(&mut serde_json::Value), place: &str| {
         let mut changed = original.clone();
         change(&mut changed);
         let error = tokenizer_json::vocabulary(changed.to_string().as_bytes(), None).unwrap_err();
-        assert!(error.place().contains(place), "{error}");
+        assert!(error.location().contains(place), "{error}");
     };
-    refused(&|json| json["model"]["merges"][17] = "nothing".into(), "merges[17]");
-    refused(&|json| json["model"]["merges"][17] = serde_json::json!(["Zorp", "x"]), "merges[17]");
-    refused(&|json| json["model"]["vocab"]["far"] = 4_000_000_000_u64.into(), "vocab");
-    refused(&|json| json["model"]["vocab"]["again"] = 300.into(), "vocab");
-    refused(&|json| json["added_tokens"][0]["id"] = 4_000_000_000_u64.into(), "added_tokens[0]");
-    refused(&|json| json["model"]["end_of_word_suffix"] = "</w>".into(), "end_of_word_suffix");
-    refused(&|json| json["model"]["dropout"] = 0.1.into(), "dropout");
+    rejected(&|json| json["model"]["merges"][17] = "nothing".into(), "merges[17]");
+    rejected(&|json| json["model"]["merges"][17] = serde_json::json!(["Zorp", "x"]), "merges[17]");
+    rejected(&|json| json["model"]["vocab"]["far"] = 4_000_000_000_u64.into(), "vocab");
+    rejected(&|json| json["model"]["vocab"]["again"] = 300.into(), "vocab");
+    rejected(&|json| json["added_tokens"][0]["id"] = 4_000_000_000_u64.into(), "added_tokens[0]");
+    rejected(&|json| json["model"]["end_of_word_suffix"] = "</w>".into(), "end_of_word_suffix");
+    rejected(&|json| json["model"]["dropout"] = 0.1.into(), "dropout");
     assert!(tokenizer_json::vocabulary(b"{", None).is_err());
     assert!(tokenizer_json::vocabulary("[".repeat(100_000).as_bytes(), None).is_err());
 }
@@ -297,7 +297,7 @@ fn gguf_of(pairs: &[(&str, &[&str], bool)]) -> Gguf {
 }
 
 #[test]
-fn strange_gguf_tokenizers_are_refused_by_name() {
+fn strange_gguf_tokenizers_are_rejected_by_name() {
     let model = ("tokenizer.ggml.model", &["gpt2"][..], false);
     let tokens = ("tokenizer.ggml.tokens", &["a", "b", "ab"][..], true);
     let merges = ("tokenizer.ggml.merges", &["a b"][..], true);
@@ -315,7 +315,7 @@ fn strange_gguf_tokenizers_are_refused_by_name() {
         ),
     ] {
         let error = tokenizer_gguf::vocabulary(&gguf_of(&pairs)).unwrap_err();
-        assert!(error.place().contains(place) && error.message().contains(words), "{error}");
+        assert!(error.location().contains(place) && error.message().contains(words), "{error}");
     }
     let section = tokenizer_gguf::vocabulary(&gguf_of(&[model, tokens, merges])).unwrap().write().unwrap();
     let tokenizer = Tokenizer::open(Bytes::new(section)).unwrap();

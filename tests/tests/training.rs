@@ -65,41 +65,41 @@ fn interrupted_runs_resume_bit_identically() {
 }
 
 #[test]
-fn resuming_with_changed_data_settings_is_refused() {
+fn resuming_with_changed_data_settings_is_rejected() {
     let place = TrainingFolder::new("same");
     let mut first = run(place.config(ADAMW), None);
     let state = first.checkpoint();
     assert!(first.restore(&state).is_ok());
-    let refused = |change: &dyn Fn(&mut RunConfig), key: &str, what: &str| {
+    let rejected = |change: &dyn Fn(&mut RunConfig), key: &str, what: &str| {
         let mut config = place.config(ADAMW);
         change(&mut config);
         let mut other = run(config.clone(), None);
         let error = other.restore(&state).unwrap_err();
-        assert!(error.place() == key && error.message().contains(what), "{error}");
+        assert!(error.location() == key && error.message().contains(what), "{error}");
         // Entries that an old checkpoint lacks are not compared.
         let mut old = state.clone();
         old.state.as_object_mut().unwrap().remove("data").unwrap();
         other.restore(&old).unwrap();
     };
-    refused(
+    rejected(
         &|config| config.batch.max_tokens = 128,
         "batch.max_tokens",
         "was 256 when the run began and is 128 now",
     );
-    refused(
+    rejected(
         &|config| config.batch.max_examples = 3,
         "batch.max_examples",
         "was 0 when the run began and is 3 now",
     );
-    refused(
+    rejected(
         &|config| config.batch.pool_size = 9,
         "batch.pool_size",
         "was 4096 when the run began and is 9 now",
     );
-    refused(&|config| config.batch.group_by_length = false, "batch.group_by_length", "was true");
-    refused(&|config| config.batch.shuffle = false, "batch.shuffle", "was true");
-    refused(&|config| config.data.settings.max_length = 16, "data", "examples");
-    refused(
+    rejected(&|config| config.batch.group_by_length = false, "batch.group_by_length", "was true");
+    rejected(&|config| config.batch.shuffle = false, "batch.shuffle", "was true");
+    rejected(&|config| config.data.settings.max_length = 16, "data", "examples");
+    rejected(
         &|config| config.data.validation_split = 0.3,
         "data.train",
         "differs from the texts that the run began with",
@@ -108,7 +108,7 @@ fn resuming_with_changed_data_settings_is_refused() {
     let path = place.0.join("text.txt");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen("The siskin sings", "The siskin sungs", 1)).unwrap();
-    refused(&|_| {}, "data.train", "differs from the texts that the run began with");
+    rejected(&|_| {}, "data.train", "differs from the texts that the run began with");
     std::fs::write(&path, text).unwrap();
     assert!(run(place.config(ADAMW), None).restore(&state).is_ok());
     // As packed tokens, the texts are the same.
@@ -177,26 +177,26 @@ fn packed_token_files_train_like_their_texts() {
 }
 
 #[test]
-fn tokens_of_another_tokenizer_are_refused() {
+fn tokens_of_another_tokenizer_are_rejected() {
     let place = TrainingFolder::new("foreign");
     let mut config = place.config(ADAMW);
     let path = place.0.join("a.tokens");
     config.data.train = vec![path.display().to_string()];
-    let refused = |what: &str| {
+    let rejected = |what: &str| {
         let error = RunSetup::new(&config, base()).err().unwrap();
-        assert!(error.to_string().contains(what) && error.place().contains("a.tokens"), "{error}");
+        assert!(error.to_string().contains(what) && error.location().contains("a.tokens"), "{error}");
     };
     let other = tokenizer::train(["other words than these"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
     let other = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
     let other = Tokenizer::open(Bytes::new(other)).unwrap();
     pack(&path, &["one", "two"], packed::identity(&other).unwrap());
-    refused("another tokenizer");
+    rejected("another tokenizer");
     let size = own_tokenizer().vocabulary_size();
     PackedWriter::create(&path, size + 1, 1, 0).unwrap().finish().unwrap();
-    refused("pack the texts again with the model's tokenizer");
+    rejected("pack the texts again with the model's tokenizer");
     let writer = PackedWriter::create(&path, size, 2, 0).unwrap();
     writer.finish().unwrap();
-    refused("have 2 token lists");
+    rejected("have 2 token lists");
 }
 
 #[test]
@@ -345,23 +345,23 @@ fn qat_weights_equal_the_exported_quantized_weights() {
 }
 
 #[test]
-fn unsuitable_qat_and_export_settings_are_refused() {
+fn unsuitable_qat_and_export_settings_are_rejected() {
     let place = TrainingFolder::new("types");
-    let refused = |more: &str| {
+    let rejected = |more: &str| {
         let config = place.config(&format!("{ADAMW}{more}"));
         let setup = setup(&config);
         Run::new(config, setup, None).err().unwrap()
     };
-    let error = refused("[qat]\nweight_type = \"W4j\"\n");
+    let error = rejected("[qat]\nweight_type = \"W4j\"\n");
     assert!(error.message().contains("did you mean `W4i`"), "{error}");
-    let error = refused("[qat]\nweight_type = \"Q4_K\"\n");
+    let error = rejected("[qat]\nweight_type = \"Q4_K\"\n");
     assert!(error.message().contains("has 32 columns"), "{error}");
-    let error = refused("[qat]\nweight_type = \"W8r\"\ntensors = [\"none\"]\n");
-    assert_eq!(error.place(), "qat.tensors");
-    assert_eq!(refused("[qat]\nweight_type = \"W8r\"\n[adapters]\nrank = 2\n").place(), "qat");
+    let error = rejected("[qat]\nweight_type = \"W8r\"\ntensors = [\"none\"]\n");
+    assert_eq!(error.location(), "qat.tensors");
+    assert_eq!(rejected("[qat]\nweight_type = \"W8r\"\n[adapters]\nrank = 2\n").location(), "qat");
     let apart = "[export]\nadapter = true\n";
-    assert_eq!(refused(apart).place(), "export.adapter");
-    assert_eq!(refused(&format!("{apart}[adapters]\nrank = 2\n")).place(), "export.adapter");
+    assert_eq!(rejected(apart).location(), "export.adapter");
+    assert_eq!(rejected(&format!("{apart}[adapters]\nrank = 2\n")).location(), "export.adapter");
 }
 
 #[test]
@@ -488,7 +488,7 @@ fn text_fields_and_class_names_can_be_set() {
     let texts = train(&mut run(config, None));
     assert_eq!(texts.losses, train(&mut run(of_tokens(NAMED), None)).losses);
 
-    let refused = |config: &RunConfig, key: &str, what: &str| {
+    let rejected = |config: &RunConfig, key: &str, what: &str| {
         let error = RunSetup::new(config, base()).err().unwrap_or_else(|| panic!("{what}"));
         let text = error.to_string();
         assert!(text.contains(key) && text.contains(what), "{error}");
@@ -503,18 +503,22 @@ fn text_fields_and_class_names_can_be_set() {
         (&NAMED.replace("perhaps", "no"), "data.class_names", "contains \"no\" twice"),
         (&format!("{NAMED}\nsettings = {{ num_classes = 4 }}"), "data.class_names", "has 3 names"),
     ] {
-        refused(&classes(&place, data), key, what);
+        rejected(&classes(&place, data), key, what);
     }
-    refused(&of_tokens(&fewer), "data.class_names", "record 16: its class is out of range for the 2 classes");
+    rejected(
+        &of_tokens(&fewer),
+        "data.class_names",
+        "record 16: its class is out of range for the 2 classes",
+    );
     let mut causal = place.config(ADAMW);
     causal.data.label_field = Some("kind".to_owned());
-    refused(&causal, "data.label_field", "the task causal_lm has no classes");
+    rejected(&causal, "data.label_field", "the task causal_lm has no classes");
     causal.data.label_field = None;
     causal.data.class_names = vec!["no".to_owned()];
-    refused(&causal, "data.class_names", "the task causal_lm has no classes");
+    rejected(&causal, "data.class_names", "the task causal_lm has no classes");
     let error = RunConfig::parse("[schedule]\nlearning_rate = 1\n[data]\ntext_field = [\"a\"]").unwrap_err();
     assert!(
-        error.place() == "data.text_field" && error.message().contains("did you mean `text_fields`"),
+        error.location() == "data.text_field" && error.message().contains("did you mean `text_fields`"),
         "{error}"
     );
 }
@@ -543,7 +547,7 @@ fn optional_text_fields_may_be_omitted() {
     for wrong in [&["a"][..], &["a", "b", "c", "d"]] {
         let error = pack(wrong).unwrap_err();
         assert!(
-            error.place() == "data.text_fields" && error.message().contains("anchor, positive, negative"),
+            error.location() == "data.text_fields" && error.message().contains("anchor, positive, negative"),
             "{error}"
         );
     }
@@ -554,7 +558,7 @@ fn evaluation_needs_no_optimizer_or_training_data() {
     let place = TrainingFolder::new("measure");
     let config = place.config(ADAMW);
     let want = run(config.clone(), None).evaluate().unwrap().unwrap();
-    // Evaluation needs neither gradients nor an optimizer: training with these settings would be refused.
+    // Evaluation needs neither gradients nor an optimizer: training with these settings would be rejected.
     let mut config = config;
     config.optimizer.name = "none".to_owned();
     config.model.trainable = vec!["no such tensor".to_owned()];
@@ -615,7 +619,7 @@ fn the_best_weights_are_exported() {
         let mut config = place.config(&format!("{ADAMW}{more}"));
         config.data.validation_split = 0.0;
         let setup = setup(&config);
-        Run::new(config, setup, None).err().map(|error| error.place().to_owned())
+        Run::new(config, setup, None).err().map(|error| error.location().to_owned())
     };
     assert_eq!(blind("[early_stopping]\npatience = 2\n").as_deref(), Some("early_stopping"));
     assert_eq!(blind("[export]\nweights = \"best\"\n").as_deref(), Some("export.weights"));
@@ -726,13 +730,13 @@ fn distillation_lowers_the_divergence_from_the_teacher() {
     assert!(measured.mean() > first, "before its first step: {}", measured.mean());
 
     let alone = Run::new(config.clone(), setup(&config), None).err().unwrap();
-    assert!(alone.place() == "loss" && alone.message().contains("[teacher]"), "{alone}");
+    assert!(alone.location() == "loss" && alone.message().contains("[teacher]"), "{alone}");
     let plain = place.config(ADAMW);
-    assert_eq!(Run::new(plain.clone(), taught(&plain), None).err().unwrap().place(), "teacher");
+    assert_eq!(Run::new(plain.clone(), taught(&plain), None).err().unwrap().location(), "teacher");
     let mut wider = place.config(ADAMW);
     wider.model.config.insert("vocab_size".to_owned(), 300.into());
     let error = setup(&wider).with_teacher(&file).err().unwrap();
-    assert!(error.place() == "teacher.from" && error.message().contains("280 logits"), "{error}");
+    assert!(error.location() == "teacher.from" && error.message().contains("280 logits"), "{error}");
     let other = tokenizer::train(["another text"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
     let tokenizer = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
     let other = RunSetup::new(&plain, OpenedBase::New { tokenizer, template: None }).unwrap();

@@ -104,7 +104,7 @@ mod tests {
             let list = vec![Some(vec![f32::MAX; 2]), Some(vec![0.0, bad]), Some(vec![1.0, 0.0])];
             let norm = GradientNorm::of(&Gradients { list });
             let error = norm.error(&parameters).unwrap();
-            assert_eq!((error.place(), error.kind()), ("gradient of second", ErrorKind::Numeric));
+            assert_eq!((error.location(), error.kind()), ("gradient of second", ErrorKind::Numeric));
         }
         let finite = GradientNorm::of(&Gradients { list: vec![Some(vec![f32::MAX; 9])] });
         assert!(finite.is_finite() && finite.error(&parameters).is_none());

@@ -18,7 +18,7 @@ use crate::qat::WeightType;
 pub struct FileContents {
     /// The name of the family.
     pub architecture: String,
-    /// The hyper-parameters.
+    /// The hyperparameters.
     pub config: Map<String, Value>,
     /// The model's name.
     pub name: Option<String>,

@@ -162,7 +162,7 @@ mod tests {
         }
         let mut tables = save(&[&scaler]);
         tables.insert(TABLE.to_owned(), TableData::Bytes(bytes_of([f64::NAN.to_bits(), 0])));
-        assert_eq!(restore(&mut scaler, &tables).unwrap_err().place(), "table grad_scaler.state");
+        assert_eq!(restore(&mut scaler, &tables).unwrap_err().location(), "table grad_scaler.state");
         assert_eq!(scaler.scale(), 4.0, "the state stays as it was");
     }
 }

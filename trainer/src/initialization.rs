@@ -52,15 +52,15 @@ fn families() -> impl Iterator<Item = &'static FamilyDescriptor> {
 pub struct InitialModel {
     /// The name of its family.
     pub architecture: String,
-    /// Its hyper-parameters, with the names of Hugging Face's `config.json`.
+    /// Its hyperparameters, with the names of Hugging Face's `config.json`.
     pub config: Map<String, Value>,
     /// Its graphs.
     pub graphs: Graphs,
-    hyper: ModelConfig,
+    model_config: ModelConfig,
     initialization: Initialization,
 }
 
-/// Refuses unused hyper-parameters whose name is a likely misspelling of a used one. Others are allowed: a copied
+/// Rejects unused hyperparameters whose name is a likely misspelling of a used one. Others are allowed: a copied
 /// `config.json` contains more than a graph needs.
 fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
     let known: Vec<&str> = asked.iter().map(String::as_str).collect();
@@ -76,7 +76,7 @@ fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
         .keys()
         .find(|key| !known.contains(&key.as_str()) && known.iter().any(|other| is_similar(key, other)));
     match wrong {
-        Some(key) => Err(unknown(&format!("model.config.{key}"), "hyper-parameter", key, &known)),
+        Some(key) => Err(unknown(&format!("model.config.{key}"), "hyperparameter", key, &known)),
         None => Ok(()),
     }
 }
@@ -93,7 +93,7 @@ pub(crate) fn dropout(config: &Map<String, Value>) -> impl Iterator<Item = (&Str
         .filter_map(move |(key, value)| Some((key, nonzero(value)?)))
 }
 
-/// Refuses dropout, which training does not have.
+/// Rejects dropout, which training does not have.
 pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<()> {
     match dropout(config).next() {
         Some((key, value)) => {
@@ -107,7 +107,7 @@ pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<
 impl InitialModel {
     /// Returns the maximum number of tokens of a sequence.
     pub(crate) fn context(&self) -> usize {
-        self.hyper.context
+        self.model_config.context
     }
 
     /// Builds the graphs of a family, with a head if it is an encoder.
@@ -123,14 +123,14 @@ impl InitialModel {
             unknown("model.head", "head", head, &known)
         })?;
         let asked = ConfigReader::new(config.clone());
-        let (hyper, graphs) = descriptor.family.build(&asked, &|name| has(descriptor, head, name))?;
+        let (model_config, graphs) = descriptor.family.build(&asked, &|name| has(descriptor, head, name))?;
         check_names(&config, &asked.read_keys())?;
         check_dropout("model.config", &config)?;
         Ok(Self {
             architecture: architecture.to_owned(),
             config,
             graphs,
-            hyper,
+            model_config,
             initialization: descriptor.initialization,
         })
     }
@@ -146,7 +146,7 @@ impl InitialModel {
                 let first = if weight.name.ends_with(".bias") { T::ZERO } else { T::ONE };
                 return vec![first; count];
             }
-            let deviation = (self.initialization.deviation)(weight, &self.hyper);
+            let deviation = (self.initialization.deviation)(weight, &self.model_config);
             let random = Random::new(seed, &[INITIAL_PARAMETERS, stream]);
             normals(&random, count, deviation)
         })
@@ -177,13 +177,13 @@ mod tests {
             [("gpt3", None, "model.family", "gpt2"), ("bert", Some("masked_ml"), "model.head", "masked_lm")]
         {
             let error = InitialModel::new(family, head, Map::new()).err().unwrap();
-            assert_eq!(error.place(), place);
+            assert_eq!(error.location(), place);
             assert!(error.message().contains(&format!("did you mean `{nearest}`?")), "{error}");
         }
     }
 
     #[test]
-    fn misspelled_hyperparameters_are_refused() {
+    fn misspelled_hyperparameters_are_rejected() {
         let config = |key: &str| {
             let whole = json!({
                 "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40, "n_inner": 64,
@@ -198,13 +198,13 @@ mod tests {
         assert!(InitialModel::new("gpt2", None, config("n_inner")).is_ok());
         for wrong in ["n_iner", "n_ninner", "n_innre"] {
             let error = InitialModel::new("gpt2", None, config(wrong)).err().unwrap();
-            assert_eq!(error.place(), format!("model.config.{wrong}"));
+            assert_eq!(error.location(), format!("model.config.{wrong}"));
             assert!(error.message().contains("did you mean `n_inner`?"), "{error}");
         }
     }
 
     #[test]
-    fn nonzero_dropout_is_refused() {
+    fn nonzero_dropout_is_rejected() {
         let config = |dropout: Value| {
             let whole = json!({
                 "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40,
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(InitialModel::new("gpt2", None, config(zero)).err(), None);
         }
         let error = InitialModel::new("gpt2", None, config(json!(0.1))).err().unwrap();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "model.config.resid_pdrop"));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "model.config.resid_pdrop"));
         assert!(error.message().contains("no dropout"), "{error}");
     }
 

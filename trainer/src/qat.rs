@@ -42,7 +42,7 @@ pub enum WeightType {
 
 impl WeightType {
     fn all() -> impl Iterator<Item = Self> {
-        let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_encode());
+        let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_quantize());
         blocks.map(Self::Block).chain(RowType::ALL.iter().copied().map(Self::Row))
     }
 
@@ -83,7 +83,7 @@ impl WeightType {
         let encode = |row: &[f32]| -> Option<Vec<u8>> {
             let mut bytes = vec![0; size];
             let done = match self {
-                Self::Block(block) => block.encode_row(row, None, &mut bytes),
+                Self::Block(block) => block.quantize_row(row, None, &mut bytes),
                 Self::Row(kind) => {
                     let mut row = row.to_vec();
                     row.resize(columns.next_multiple_of(hadamard::BLOCK), 0.0);

@@ -14,7 +14,7 @@ pub(crate) const RUN: &str = "run.json";
 const MARKER: &str = ".siskin-run";
 
 /// Creates `folder` as the folder of a run, or marks it as one if it is empty. A non-empty folder without the marker
-/// is refused.
+/// is rejected.
 pub fn prepare(folder: &Path) -> Result<()> {
     let place = folder.display().to_string();
     let io = |error: io::Error| Error::io(&place, &error);
@@ -32,7 +32,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a folder that [`prepare`] has not marked as that of a run.
+/// Rejects a folder that [`prepare`] has not marked as that of a run.
 pub(crate) fn check(folder: &Path) -> Result<()> {
     if has_marker(folder) || is_file(&folder.join(RUN)) { Ok(()) } else { Err(not_a_run(folder)) }
 }

@@ -39,7 +39,7 @@ pub(crate) fn unknown(place: &str, what: &str, name: &str, known: &[&str]) -> Er
     Error::argument(place, message)
 }
 
-/// Refuses numbers outside `range`.
+/// Rejects numbers outside `range`.
 pub(crate) fn within(place: &str, number: f64, range: std::ops::RangeInclusive<f64>) -> Result<()> {
     match range.contains(&number) {
         true => Ok(()),

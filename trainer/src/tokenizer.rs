@@ -44,7 +44,7 @@ fn word(text: &str) -> Option<usize> {
     if let Some(next) = text[skipped..].chars().next().filter(|c| !c.is_whitespace()) {
         return Some(skipped + run(&text[skipped..], kind(next)));
     }
-    // White space: the last space belongs to the word after it.
+    // Whitespace: the last space belongs to the word after it.
     let spaces = run(text, 0);
     let last = text[..spaces].chars().next_back().map_or(0, char::len_utf8);
     Some(if spaces == text.len() || spaces == last { spaces } else { spaces - last })

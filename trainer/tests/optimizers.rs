@@ -282,7 +282,7 @@ fn learning_rates_are_constant_after_the_last_step() {
 }
 
 #[test]
-fn unknown_and_out_of_range_settings_are_refused() {
+fn unknown_and_out_of_range_settings_are_rejected() {
     let parameters = initial_parameters();
     let gradients = Gradients::zeros(&parameters, |_| true);
     let optimizer = |options: Value| {

@@ -1,11 +1,11 @@
 //! The project's development tasks: `cargo xtask <command>`.
 
 mod commands;
-mod foreign;
-mod knobs;
+mod cross_compile;
+mod env;
 mod library;
-mod record;
 mod shell;
+mod test_output;
 mod tools;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Runs programs and reports errors.
 
-use crate::knobs;
+use crate::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -29,7 +29,7 @@ pub(crate) fn models() -> Result<PathBuf> {
 
 /// Returns the path of a file in cargo's target folder.
 pub(crate) fn built(path: &str) -> PathBuf {
-    let target = knobs::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let target = env::target_folder().map_or_else(|| PathBuf::from("target"), PathBuf::from);
     root().join(target).join(path)
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> 
 
 /// Returns a command of this cargo.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
-    program(knobs::cargo(), arguments)
+    program(env::cargo(), arguments)
 }
 
 /// Returns the command as typed in a shell.

@@ -2,14 +2,14 @@
 
 use super::{Args, FIRST_PROMPT, median};
 use crate::output::{self, round};
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{BatchEntry, Context, Model, OutputRows, Result, SequenceInput, SessionOptions};
 use std::time::Instant;
 
 /// Returns the median rate in tokens per second, of all sequences together, at which `--sequences` sequences generate
 /// `--generate` tokens each. `ids` has the tokens of the cache and those generated, `source` what an encoder-decoder
 /// model encodes first.
-pub(super) fn decode(args: &Args, model: &Model, ids: &[u32], source: Option<&Tokens>) -> Result<f64> {
+pub(super) fn decode(args: &Args, model: &Model, ids: &[u32], source: Option<&EncoderInput>) -> Result<f64> {
     let count = usize::from(args.sequences);
     let options = SessionOptions {
         context: args.depth + args.generate.max(FIRST_PROMPT),

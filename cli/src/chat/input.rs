@@ -1,7 +1,7 @@
 //! Input from a terminal: line editing, completion, messages of several lines, and a history.
 
 use super::commands;
-use crate::knobs;
+use crate::env;
 use crate::terminal::{CYAN, Palette, printable};
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
@@ -37,7 +37,7 @@ impl ChatInput {
         let mut editor = Editor::with_history(config.build(), MemHistory::new()).map_err(failed)?;
         editor
             .set_helper(Some(ChatHelper { files: FilenameCompleter::new(), palette: Palette::of_stdout() }));
-        let history = knobs::user_state().filter(|_| keeps_history).map(|folder| folder.join("chat_history"));
+        let history = env::user_state().filter(|_| keeps_history).map(|folder| folder.join("chat_history"));
         // A history that cannot be read is not worth an error; a new one begins.
         for entry in history.iter().flat_map(|path| read_history(path).unwrap_or_default()) {
             let _ = editor.history_mut().add_owned(entry);

@@ -48,8 +48,8 @@ impl ChatSettings {
     pub(super) fn with(&self, name: &str, value: &str) -> Result<Self> {
         let name = name.trim_start_matches('-').replace('-', "_");
         let mut settings = self.clone();
-        let place = || format!("/set {name}");
-        let wrong = |error: String| Error::argument(place(), error);
+        let location = || format!("/set {name}");
+        let wrong = |error: String| Error::argument(location(), error);
         if value.is_empty() && name != "greedy" && names().contains(&name) {
             return Err(wrong(format!("needs a value, or `{DEFAULT}`")));
         }
@@ -66,7 +66,7 @@ impl ChatSettings {
             }
             _ => settings.sampler = with_field(&self.sampler, &name, value)?,
         }
-        settings.sampler.options().map_err(|error| error.within(&place()))?;
+        settings.sampler.options().map_err(|error| error.within(&location()))?;
         Ok(settings)
     }
 }
@@ -77,7 +77,7 @@ fn unquoted(text: &str) -> String {
 }
 
 fn with_field(sampler: &SamplerArgs, name: &str, value: &str) -> Result<SamplerArgs> {
-    let place = format!("/set {name}");
+    let location = format!("/set {name}");
     let mut fields = sampler_fields(sampler);
     // JSON has no infinities, which a bias may be.
     fields.remove("logit_bias");
@@ -89,7 +89,7 @@ fn with_field(sampler: &SamplerArgs, name: &str, value: &str) -> Result<SamplerA
             Some(near) => format!("unknown option; did you mean `{near}`?"),
             None => format!("unknown option; expected one of {}", names.join(", ")),
         };
-        return Err(Error::argument(place, message));
+        return Err(Error::argument(location, message));
     };
     let value = match (name, value) {
         (_, DEFAULT) => usual.clone(),
@@ -105,8 +105,8 @@ fn with_field(sampler: &SamplerArgs, name: &str, value: &str) -> Result<SamplerA
         fields.insert("greedy".to_owned(), Value::Bool(false));
     }
     fields.insert(name.to_owned(), value);
-    let mut changed: SamplerArgs =
-        serde_json::from_value(fields.into()).map_err(|error| Error::argument(place, error.to_string()))?;
+    let mut changed: SamplerArgs = serde_json::from_value(fields.into())
+        .map_err(|error| Error::argument(location, error.to_string()))?;
     if name != "logit_bias" {
         changed.copy_biases(sampler);
     }

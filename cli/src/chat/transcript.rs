@@ -57,7 +57,7 @@ pub(super) fn export(messages: &[Message], model: &Path, path: &Path) -> Result<
         Some("md") => (MARKDOWN_MARK, markdown(messages, model)),
         Some("json") => (JSON_MARK, as_json(messages, model)?),
         _ => {
-            let message = "has an unknown extension; give a file that ends in .md or .json";
+            let message = "unknown extension; use .md or .json";
             return Err(Error::argument(path.display().to_string(), message));
         }
     };

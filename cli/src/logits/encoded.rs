@@ -3,7 +3,7 @@
 use super::{Input, Row, Table};
 use crate::options::ModelArgs;
 use siskin::OutputHead;
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{EncoderOptions, Error, ErrorKind, Model, OutputRows, Result, SessionOptions};
 
 /// Writes the encoder's output, and the decoder's logits for encoder-decoder models.
@@ -13,13 +13,19 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
         None => (0..input.rows).map(|row| input.row(row)).collect::<Result<Vec<_>>>()?,
     };
     let text = |row: usize| match rows.get(row) {
-        Some(Row { ids, segments, global, after, .. }) => {
-            let (ids, token_type_ids, global_positions) = (ids.clone(), segments.clone(), global.clone());
-            Tokens { ids, token_type_ids, global_positions, padding_token: *after, ..Tokens::default() }
+        Some(Row { ids, token_types, global, after, .. }) => {
+            let (ids, token_type_ids, global_positions) = (ids.clone(), token_types.clone(), global.clone());
+            EncoderInput {
+                ids,
+                token_type_ids,
+                global_positions,
+                padding_token: *after,
+                ..EncoderInput::default()
+            }
         }
-        None => Tokens { features: input.frames(row), ..Tokens::default() },
+        None => EncoderInput { features: input.frames(row), ..EncoderInput::default() },
     };
-    let texts: Vec<Tokens> = (0..input.rows).map(text).collect();
+    let texts: Vec<EncoderInput> = (0..input.rows).map(text).collect();
     let mut tables = vec![read(model, args, input, &rows, &texts)?];
     if model.graphs().decoder.is_some() {
         let written = input.written.as_deref().ok_or_else(|| {
@@ -32,7 +38,13 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
 }
 
 /// Returns the rows of every token, or one row per text if the head is a classifier.
-fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[Tokens]) -> Result<Table> {
+fn read(
+    model: &Model,
+    args: &ModelArgs,
+    input: &Input,
+    rows: &[Row],
+    texts: &[EncoderInput],
+) -> Result<Table> {
     let mut encoder = model.encoder(EncoderOptions { cache: args.kv, ..EncoderOptions::default() })?;
     let columns = encoder.columns();
     let hidden = if model.graphs().decoder.is_some() { "encoder_hidden" } else { "last_hidden_state" };
@@ -59,7 +71,7 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
 }
 
 /// Returns the logits after each token of `written`.
-fn write(model: &Model, args: &ModelArgs, written: &Input, texts: &[Tokens]) -> Result<Table> {
+fn write(model: &Model, args: &ModelArgs, written: &Input, texts: &[EncoderInput]) -> Result<Table> {
     let columns = model.config().vocabulary;
     let mut session = model.session(SessionOptions {
         context: written.columns,

@@ -34,11 +34,12 @@ struct ReplyLine<'a> {
 }
 
 fn failure<S: Serializer>(error: &Error, to: S) -> std::result::Result<S::Ok, S::Error> {
-    json!({"code": error.kind().code(), "place": error.place(), "message": error.message()}).serialize(to)
+    json!({"code": error.kind().code(), "location": error.location(), "message": error.message()})
+        .serialize(to)
 }
 
 fn panic<S: Serializer>(message: &str, to: S) -> std::result::Result<S::Ok, S::Error> {
-    json!({"code": PANIC, "place": "siskin", "message": message}).serialize(to)
+    json!({"code": PANIC, "location": "siskin", "message": message}).serialize(to)
 }
 
 /// Writes a line.
@@ -63,9 +64,9 @@ mod tests {
         let id = Id::Text("x".to_owned());
         assert_eq!(line(Some(&id), &Reply::Done(json!({"tokens": 1}))), r#"{"id":"x","done":{"tokens":1}}"#);
         let error = Error::new(ErrorKind::Argument, "line 3", "is wrong");
-        let expected = r#"{"error":{"code":200,"message":"is wrong","place":"line 3"}}"#;
+        let expected = r#"{"error":{"code":200,"location":"line 3","message":"is wrong"}}"#;
         assert_eq!(line(None, &Reply::Error(&error)), expected);
-        let expected = r#"{"error":{"code":999,"message":"fell over","place":"siskin"}}"#;
+        let expected = r#"{"error":{"code":999,"location":"siskin","message":"fell over"}}"#;
         assert_eq!(line(None, &Reply::Panic("fell over")), expected);
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct JsonFields<'a> {
 impl<'a> JsonFields<'a> {
     pub(super) fn read(line: &'a str) -> Result<Self> {
         let fields = serde_json::from_str(line).map(|left| Self { left, known: Vec::new() });
-        fields.map_err(|error| Error::argument("", format!("not a JSON object: {error}")))
+        fields.map_err(|error| Error::argument("", format!("invalid JSON: {error}")))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -79,7 +79,7 @@ fn with_names(error: Error, names: &[String]) -> Error {
         Some(start) => format!("{start}expected one of {}", names.join(", ")),
         None => format!("{message}, {}", names.join(", ")),
     };
-    Error::argument(error.place().to_owned(), shortened(&message))
+    Error::argument(error.location().to_owned(), shortened(&message))
 }
 
 fn wrong(name: &str, error: &serde_json::Error) -> Error {

@@ -73,8 +73,8 @@ mod tests {
     impl Read for Slowly<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
             match (self.0.split_first(), buffer.first_mut()) {
-                (Some((byte, rest)), Some(place)) => {
-                    (*place, self.0) = (*byte, rest);
+                (Some((byte, rest)), Some(location)) => {
+                    (*location, self.0) = (*byte, rest);
                     Ok(1)
                 }
                 _ => Ok(0),

@@ -5,9 +5,9 @@ use super::fields::JsonFields;
 use crate::embed::VectorArgs;
 use crate::fill_mask;
 use crate::options::SamplerArgs;
+use crate::text_generation::SearchArgs;
 use crate::texts::{OVERLAP, OverflowArgs, WholeOverflow};
 use crate::transcribe::TranscriptionArgs;
-use crate::writing::SearchArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use siskin::encoder::OverflowMode;
@@ -24,7 +24,7 @@ pub(super) enum Id {
 }
 
 /// Maximum length of an id in bytes: every reply repeats it.
-const LONGEST_ID: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 impl<'a> Deserialize<'a> for Id {
     fn deserialize<D: Deserializer<'a>>(from: D) -> std::result::Result<Self, D::Error> {
@@ -32,10 +32,10 @@ impl<'a> Deserialize<'a> for Id {
         impl Visitor<'_> for Reader {
             type Value = Id;
             fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(to, "a text of up to {LONGEST_ID} bytes or a whole number of 64 bits")
+                write!(to, "a string of at most {MAX_ID_BYTES} bytes or a 64-bit integer")
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Id, E> {
-                if text.len() > LONGEST_ID {
+                if text.len() > MAX_ID_BYTES {
                     return Err(E::invalid_length(text.len(), &self));
                 }
                 Ok(Id::Text(text.to_owned()))
@@ -58,12 +58,12 @@ pub(super) struct Request {
 }
 
 /// An invalid request.
-pub(super) struct Refusal {
+pub(super) struct RejectedRequest {
     pub(super) id: Option<Id>,
     pub(super) error: Error,
 }
 
-impl Refusal {
+impl RejectedRequest {
     /// Adds the line number to the error of a request without an id.
     pub(super) fn on_line(self, number: usize) -> Self {
         match self.id {
@@ -76,8 +76,8 @@ impl Refusal {
 /// A parsed line.
 pub(super) enum ParsedLine {
     Request(Box<Request>),
-    /// Stop the requests with this id.
-    Stop(Id),
+    /// Cancel the requests with this id.
+    Cancel(Id),
 }
 
 /// Text generation options.
@@ -132,25 +132,28 @@ const KINDS: [(&str, Reader); 13] = [
 const MAX_TEXTS: usize = 4096;
 
 impl Request {
-    pub(super) fn read(line: &str) -> std::result::Result<ParsedLine, Refusal> {
-        let refused = |error| Refusal { id: None, error };
-        let mut fields = JsonFields::read(line).map_err(refused)?;
-        let id: Option<Id> = fields.take("id").map_err(refused)?;
-        Self::of(&id, fields).map_err(|error| Refusal { id, error })
+    pub(super) fn read(line: &str) -> std::result::Result<ParsedLine, RejectedRequest> {
+        let rejected = |error| RejectedRequest { id: None, error };
+        let mut fields = JsonFields::read(line).map_err(rejected)?;
+        let id: Option<Id> = fields.take("id").map_err(rejected)?;
+        Self::of(&id, fields).map_err(|error| RejectedRequest { id, error })
     }
 
     fn of(id: &Option<Id>, mut fields: JsonFields<'_>) -> Result<ParsedLine> {
-        if fields.has("stop") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
-            let stop = fields.need("stop")?;
+        if fields.has("cancel") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
+            let canceled = fields.need("cancel")?;
             fields.end()?;
             return match id {
-                None => Ok(ParsedLine::Stop(stop)),
-                Some(_) => Err(Error::argument("id", "`stop` gets no answer; remove `id`")),
+                None => Ok(ParsedLine::Cancel(canceled)),
+                Some(_) => Err(Error::argument("id", "`cancel` gets no answer; remove `id`")),
             };
         }
         let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            Error::argument("request", format!("names no task; expected one of {}, stop", names.join(", ")))
+            Error::argument(
+                "request",
+                format!("no task specified; expected one of {}, cancel", names.join(", ")),
+            )
         })?;
         let ask = kind.1(kind.0, fields)?;
         Ok(ParsedLine::Request(Box::new(Self { id: id.clone(), ask })))
@@ -172,11 +175,11 @@ fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
         OneOrMany::Many(texts) => texts,
     };
     match texts.len() {
-        0 => Err(Error::argument(name, "has no texts; give some")),
+        0 => Err(Error::argument(name, "must contain at least one text")),
         1..=MAX_TEXTS => Ok(texts),
         count => {
             let message =
-                format!("has {count} texts; give {MAX_TEXTS} at most, and the others in another request");
+                format!("{count} texts exceed the limit of {MAX_TEXTS} per request; split the request");
             Err(Error::new(ErrorKind::TooLong, name, message))
         }
     }
@@ -189,7 +192,7 @@ fn overflow(fields: &mut JsonFields<'_>, overlap: usize) -> Result<OverflowMode>
 fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let messages: Vec<Message> = fields.need(name)?;
     if messages.is_empty() {
-        return Err(Error::argument(name, "has no messages; give one at least"));
+        return Err(Error::argument(name, "must contain at least one message"));
     }
     let template = Box::new(template(&mut fields)?);
     Ok(RequestKind::Chat { messages, template, text: text(fields)? })

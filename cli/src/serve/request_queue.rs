@@ -1,12 +1,12 @@
 //! The request queue, and the running request.
 
-use super::request::{Id, Refusal, Request};
+use super::request::{Id, RejectedRequest, Request};
 use siskin::CancelHandle;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A queue entry: a request, or the error of an invalid one.
-pub(super) type Job = std::result::Result<Request, Refusal>;
+pub(super) type Job = std::result::Result<Request, RejectedRequest>;
 
 /// The bounded queue between the reader thread and the worker.
 pub(super) struct RequestQueue {
@@ -99,8 +99,8 @@ impl RequestQueue {
         }
     }
 
-    /// Stops every queued or running request with this id.
-    pub(super) fn stop(&self, id: &Id) {
+    /// Cancels every queued or running request with this id.
+    pub(super) fn cancel(&self, id: &Id) {
         let mut state = self.state();
         for waiting in &mut state.waiting {
             let named = waiting.job.as_ref().is_ok_and(|request| request.id.as_ref() == Some(id));

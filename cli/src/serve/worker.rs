@@ -4,9 +4,11 @@ use super::Args;
 use super::answers::{Reply, tell};
 use super::request::{Id, Request, RequestKind, RequestTask, TextRequest};
 use super::request_queue::{Job, RequestQueue};
-use crate::answer::CANCELLED;
+use crate::answer::CANCELED;
 use crate::options::SamplerArgs;
-use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
+use crate::{
+    answer_question, classify, embed, fill_mask, memory, output, rerank, tag, text_generation, transcribe,
+};
 use serde_json::{Value, json};
 use siskin::audio::AudioSamples;
 use siskin::logits_processors::LogitsProcessorOptions;
@@ -72,7 +74,7 @@ impl<'a> ModelState<'a> {
         self.requests += 1;
         let Request { id, ask } = match job {
             Ok(request) => request,
-            Err(refusal) => return tell(refusal.id.as_ref(), &Reply::Error(&refusal.error)),
+            Err(rejection) => return tell(rejection.id.as_ref(), &Reply::Error(&rejection.error)),
         };
         let id = id.as_ref();
         match catch_unwind(AssertUnwindSafe(|| self.ask(id, ask))) {
@@ -134,16 +136,16 @@ impl<'a> ModelState<'a> {
             }
             RequestKind::FillMask { texts, top_k } => fill_mask::values(self.encoder(true)?, &texts, top_k)?,
             RequestKind::Write { texts, task, search, long } => {
-                let writing = match &task {
+                let options = match &task {
                     RequestTask::Generate => Seq2SeqGenerateOptions::of(&self.model),
                     RequestTask::Translate { from, to } => {
                         Seq2SeqGenerateOptions::translation(&self.model, from.as_deref(), to.as_deref())
                     }
                     RequestTask::Summarize => Seq2SeqGenerateOptions::summary(&self.model),
                 };
-                let mut writing = Seq2SeqGenerateOptions { overflow: long, ..writing? };
-                search.over(&self.model, &mut writing, false)?;
-                writing::values(self.writer()?, &texts, &writing)?
+                let mut options = Seq2SeqGenerateOptions { overflow: long, ..options? };
+                search.over(&self.model, &mut options, false)?;
+                text_generation::values(self.writer()?, &texts, &options)?
             }
             RequestKind::Transcribe { sound, options } => {
                 let sound = AudioSamples::from_wav(&sound)?;
@@ -181,8 +183,8 @@ impl<'a> ModelState<'a> {
 
     /// Returns the encoder, with or without the model's head.
     fn encoder(&mut self, head: bool) -> Result<&mut Encoder> {
-        let place = if head { &mut self.made.encoder } else { &mut self.made.bare };
-        let encoder = match place.take() {
+        let location = if head { &mut self.made.encoder } else { &mut self.made.bare };
+        let encoder = match location.take() {
             Some(encoder) => encoder,
             None => {
                 let cache = self.args.model_args.kv;
@@ -190,7 +192,7 @@ impl<'a> ModelState<'a> {
             }
         };
         self.queue.stoppable(encoder.cancel_handle());
-        Ok(place.insert(encoder))
+        Ok(location.insert(encoder))
     }
 
     fn writer(&mut self) -> Result<&mut Seq2Seq> {
@@ -237,8 +239,8 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
     let prompt_seconds = seconds(begun);
     let mut generation = match outcome {
         Ok(generation) => generation,
-        Err(error) if error.kind() == ErrorKind::Cancelled => {
-            return Ok(done(CANCELLED, 0, session, prompt_seconds, 0.0));
+        Err(error) if error.kind() == ErrorKind::Canceled => {
+            return Ok(done(CANCELED, 0, session, prompt_seconds, 0.0));
         }
         Err(error) => return Err(error.into()),
     };
@@ -258,7 +260,7 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
                     tell(id, &Reply::Text(&text)).map_err(Failed::Output)?;
                 }
                 match error.kind() {
-                    ErrorKind::Cancelled => break CANCELLED,
+                    ErrorKind::Canceled => break CANCELED,
                     _ => return Err(error.into()),
                 }
             }

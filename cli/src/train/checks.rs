@@ -34,7 +34,7 @@ pub(super) fn full(run: &mut Run, as_json: bool) -> Result<()> {
             }
         }
     }
-    Check::refuse(&checks)
+    Check::reject(&checks)
 }
 
 /// Runs the quick checks and prints only warnings.
@@ -43,5 +43,5 @@ pub(super) fn brief(run: &mut Run, open: &OpenArgs) -> Result<()> {
     for check in checks.iter().filter(|check| check.outcome == Outcome::Warning) {
         output::note(open.quiet, format!("note: {}: {}; {}", check.name, check.result, check.advice));
     }
-    Check::refuse(&checks).map_err(|error| error.within("before the first step"))
+    Check::reject(&checks).map_err(|error| error.within("before the first step"))
 }

@@ -10,7 +10,7 @@ use siskin_kernels::quant::BlockType;
 use std::ops::Range;
 
 /// Maximum number of columns per block of a Hessian: memory grows with the square, time with the cube.
-const WIDEST: usize = 1024;
+const MAX_WIDTH: usize = 1024;
 
 /// The Hessian of the activations that enter a matrix.
 pub(super) struct Hessian {
@@ -22,10 +22,10 @@ pub(super) struct Hessian {
     pub(super) blocks: Vec<(Range<usize>, Vec<f32>)>,
 }
 
-/// Splits the rotated columns into ranges of at most [`WIDEST`] columns, each of whole Hadamard rotations.
+/// Splits the rotated columns into ranges of at most [`MAX_WIDTH`] columns, each of whole Hadamard rotations.
 fn runs(columns: usize) -> impl Iterator<Item = Range<usize>> {
     let rotations = columns.div_ceil(hadamard::BLOCK);
-    let count = (rotations * hadamard::BLOCK).div_ceil(WIDEST);
+    let count = (rotations * hadamard::BLOCK).div_ceil(MAX_WIDTH);
     let at = move |index: usize| index * rotations / count * hadamard::BLOCK;
     (0..count).map(move |index| at(index)..at(index + 1))
 }

@@ -71,16 +71,19 @@ impl Calibration {
         let model = open(path, progress)?;
         let tokenizer = Tokenizer::of(&model.file)?;
         let tokens = tokenizer.encode(text, EncodeOptions::default())?;
-        let hyper = &model.config;
+        let model_config = &model.config;
         let max = if model.graphs.encoder.is_some() {
-            hyper.encoder_context.min(hyper.context)
+            model_config.encoder_context.min(model_config.context)
         } else {
-            hyper.context
+            model_config.context
         };
         let size = CHUNK.min(max.max(1));
         if tokens.len() < size {
-            let message =
-                format!("has {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
+            let message = format!(
+                "the text has only {} tokens; at least {size} are required, {} or more recommended",
+                tokens.len(),
+                size * CHUNKS
+            );
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
         Self::read(&model, &chunks(&tokens, size, tokenizer.bos().or(tokenizer.cls())), progress)
@@ -116,8 +119,8 @@ impl Calibration {
             context.remove(sequence);
             outcome?;
             progress.advance(1);
-            if progress.cancelled() {
-                return Err(Error::cancelled(""));
+            if progress.canceled() {
+                return Err(Error::canceled(""));
             }
         }
         drop(context);

@@ -15,7 +15,7 @@ use crate::import;
 use crate::progress::{NoProgress, ProgressSink};
 use model::ExportModel;
 pub use safetensors::tokenizer_json;
-use siskin_format::file::{AtomicFile, File, refuse_link};
+use siskin_format::file::{AtomicFile, File, reject_link};
 use siskin_format::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::path::{Path, PathBuf};
@@ -127,11 +127,15 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static ExportFormat
     match name {
         Some(name) => FORMATS.iter().copied().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
-            Error::argument("to", format!("unknown format '{name}'; expected one of {}", names.join(", ")))
+            Error::argument(
+                "format",
+                format!("unknown format '{name}'; expected one of {}", names.join(", ")),
+            )
         }),
-        None if has_ending("safetensors") => {
-            Err(Error::argument(to.display().to_string(), "safetensors exports are folders; give a folder"))
-        }
+        None if has_ending("safetensors") => Err(Error::argument(
+            to.display().to_string(),
+            "safetensors exports are directories; pass a directory",
+        )),
         None if has_ending("siskin") => Err(Error::argument(
             to.display().to_string(),
             "a .siskin file is not an export: use `siskin convert`",
@@ -167,7 +171,7 @@ pub fn export(
     let inside = to.join("model").with_extension(format.ending);
     let is_inside = !format.ending.is_empty() && to.is_dir();
     if is_inside {
-        refuse_link(&inside)?;
+        reject_link(&inside)?;
     }
     let mut report = (format.write)(&model, if is_inside { &inside } else { to }, options)?;
     for path in &report.files {
@@ -190,7 +194,7 @@ fn finish(files: impl IntoIterator<Item = AtomicFile>, leftovers: &[PathBuf]) ->
 impl ExportOptions<'_> {
     /// Creates a file in a folder under a name chosen by the format. Symbolic links are not followed.
     fn create_in_folder(&self, path: &Path) -> Result<AtomicFile> {
-        refuse_link(path)?;
+        reject_link(path)?;
         self.create(path)
     }
 

@@ -17,7 +17,7 @@ pub(crate) struct ExportModel<'a> {
     pub(crate) file: &'a File,
     pub(crate) descriptor: &'static FamilyDescriptor,
     pub(crate) config: ConfigReader,
-    pub(super) hyper: ModelConfig,
+    pub(super) model_config: ModelConfig,
     pub(crate) graphs: Graphs,
 }
 
@@ -27,17 +27,22 @@ impl<'a> ExportModel<'a> {
         let descriptor =
             FamilyDescriptor::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = ConfigReader::new(metadata.config.clone());
-        let (hyper, graphs) = descriptor.family.build(&config, &|name| file.tensor(name).is_some())?;
-        Ok(Self { file, descriptor, config, hyper, graphs })
+        let (model_config, graphs) = descriptor.family.build(&config, &|name| file.tensor(name).is_some())?;
+        Ok(Self { file, descriptor, config, model_config, graphs })
     }
 
     /// Calls `with` with the model as its family sees it.
     pub(super) fn seen_by_family<T>(&self, with: impl FnOnce(&ExportedModel<'_>) -> T) -> T {
         let has = |name: &str| self.file.tensor(name).is_some();
-        with(&ExportedModel { config: &self.config, hyper: &self.hyper, graphs: &self.graphs, has: &has })
+        with(&ExportedModel {
+            config: &self.config,
+            model_config: &self.model_config,
+            graphs: &self.graphs,
+            has: &has,
+        })
     }
 
-    /// Returns the graph that hyper-parameters are taken from.
+    /// Returns the graph that hyperparameters are taken from.
     pub(super) fn main_graph(&self) -> Option<&Graph> {
         self.graphs.decoder.as_ref().or(self.graphs.encoder.as_ref())
     }

@@ -1,4 +1,4 @@
-//! Round-trip check: compares the graph that the written hyper-parameters describe to the model's own.
+//! Round-trip check: compares the graph that the written hyperparameters describe to the model's own.
 
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{Graphs, ModelConfig};
@@ -18,7 +18,7 @@ pub(super) struct AcceptedDifferences {
     pub(super) growth: bool,
 }
 
-/// Refuses to write a model whose written hyper-parameters describe a different graph. Differences in `told` are
+/// Refuses to write a model whose written hyperparameters describe a different graph. Differences in `told` are
 /// accepted.
 pub(super) fn check(
     own: Graphs,
@@ -26,12 +26,12 @@ pub(super) fn check(
     format: &str,
     told: AcceptedDifferences,
 ) -> Result<()> {
-    let refused = |message: String| Error::unsupported(format, message);
+    let rejected = |message: String| Error::unsupported(format, message);
     let (_, read) =
-        read.map_err(|error| refused(format!("the exported configuration cannot be read back: {error}")))?;
+        read.map_err(|error| rejected(format!("the exported configuration cannot be read back: {error}")))?;
     match difference(own, read, told) {
         None => Ok(()),
-        Some((own, read)) => Err(refused(format!(
+        Some((own, read)) => Err(rejected(format!(
             "the format has no key for a part of the model: {own} would become {read}; choose another format"
         ))),
     }

@@ -1,4 +1,4 @@
-//! Hyper-parameters under the keys of Hugging Face.
+//! Hyperparameters under the keys of Hugging Face.
 
 use super::model::ExportModel;
 use super::round_trip::{self, AcceptedDifferences};
@@ -70,7 +70,7 @@ pub(super) fn hugging_face(model: &ExportModel<'_>, notes: &mut Vec<String>) -> 
 
 fn model_type(model: &ExportModel<'_>) -> Result<&'static str> {
     let family = &model.descriptor.hugging_face;
-    let variant = model.seen_by_family(|model| (family.keys.variant)(model.hyper, model.has));
+    let variant = model.seen_by_family(|model| (family.keys.variant)(model.model_config, model.has));
     let first = family.model_types.first().map(|kind| kind.name);
     variant
         .or(first)
@@ -118,7 +118,7 @@ fn translated(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Map<St
 
 /// Returns the sizes.
 fn sizes(model: &ExportModel<'_>, keys: &HuggingFaceKeys) -> Map<String, Value> {
-    let h = &model.hyper;
+    let h = &model.model_config;
     let epsilon = h.epsilon.to_string().parse::<f64>().unwrap_or_default();
     let mut sizes = vec![
         (keys.sizes.width, json!(h.width)),
@@ -140,7 +140,7 @@ fn sizes(model: &ExportModel<'_>, keys: &HuggingFaceKeys) -> Map<String, Value> 
     there.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Refuses a model if the keys describe another graph than it computes.
+/// Rejects a model if the keys describe another graph than it computes.
 fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Result<()> {
     let mut config = config.clone();
     config.insert("model_type".to_owned(), kind.into());
@@ -183,7 +183,7 @@ fn others(model: &ExportModel<'_>, keys: &HuggingFaceKeys) -> Result<Map<String,
             None => config.insert("is_causal".to_owned(), json!(false)),
         };
     }
-    if let Some(window) = model.hyper.windows.iter().flatten().max() {
+    if let Some(window) = model.model_config.windows.iter().flatten().max() {
         config.insert("sliding_window".to_owned(), json!(window));
     }
     for (key, tensor) in keys.presence {
@@ -208,7 +208,7 @@ fn rotation(
         None => theta,
     };
     let scaling = scaling(model, theta, notes)?;
-    if (keys.by_layer_kind)(&model.hyper) {
+    if (keys.by_layer_kind)(&model.model_config) {
         // The scaling applies to one kind of layer.
         let plain = |theta: f64| json!({"rope_type": "default", "rope_theta": theta});
         let mut full = plain(theta);
@@ -224,7 +224,7 @@ fn rotation(
     if !keys.local.is_empty() {
         config.insert(keys.local.to_owned(), json!(local));
     }
-    let part = 2.0 * rope.frequencies.len() as f64 / model.hyper.head_size as f64;
+    let part = 2.0 * rope.frequencies.len() as f64 / model.model_config.head_size as f64;
     if part < 1.0 || keys.always_fraction {
         config.insert(keys.fraction.to_owned(), json!(part));
     }

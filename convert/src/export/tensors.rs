@@ -24,7 +24,7 @@ pub(super) struct Entry<'a> {
     pub(super) shape: Vec<usize>,
     /// The model's tensors, each with the transform that importing applies to it.
     pub(super) parts: Vec<ModelTensor<'a>>,
-    hyper: &'a ModelConfig,
+    model_config: &'a ModelConfig,
     /// The kernel size, if it is a causal conv1d.
     pub(super) kernel: Option<usize>,
 }
@@ -72,7 +72,7 @@ pub(super) fn entries<'a>(
                     name,
                     shape: Vec::new(),
                     parts: vec![part],
-                    hyper: &model.hyper,
+                    model_config: &model.model_config,
                     kernel,
                 });
             }
@@ -119,11 +119,11 @@ impl<'a> Entry<'a> {
         let (rows, columns) = (tensor.rows, tensor.columns);
         self.shape = match (tensor.role, take) {
             (StorageRole::Vector, _) if tensor.name.ends_with("attn_rel_b.weight") => {
-                let heads = self.hyper.heads.max(1);
+                let heads = self.model_config.heads.max(1);
                 vec![columns / heads, heads]
             }
             (StorageRole::Vector, _) if tensor.name.ends_with("_mix.weight") => {
-                let sums = self.hyper.projected_positions.max(1);
+                let sums = self.model_config.projected_positions.max(1);
                 vec![sums, columns / sums]
             }
             (StorageRole::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
@@ -187,7 +187,7 @@ impl<'a> Entry<'a> {
             let mut encoded = vec![0; usual.row_bytes(values.len()).unwrap_or(0)];
             let mut again = vec![0.0; values.len()];
             let done =
-                usual.encode_row(&values, None, &mut encoded) && usual.decode_row(&encoded, &mut again);
+                usual.quantize_row(&values, None, &mut encoded) && usual.dequantize_row(&encoded, &mut again);
             exact &= done && values.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits());
             Ok(())
         })?;
@@ -231,8 +231,8 @@ impl<'a> Entry<'a> {
         self.write(block, &mut |bytes| {
             sink(bytes)?;
             progress.advance(bytes.len() as u64);
-            match progress.cancelled() {
-                true => Err(Error::cancelled("")),
+            match progress.canceled() {
+                true => Err(Error::canceled("")),
                 false => Ok(()),
             }
         })
@@ -248,7 +248,7 @@ impl<'a> Entry<'a> {
         let places = places(
             take,
             if tensor.role == StorageRole::Vector { tensor.columns } else { tensor.rows },
-            self.hyper,
+            self.model_config,
         );
         if tensor.role == StorageRole::Vector {
             let numbers = tensor.floats();
@@ -302,7 +302,7 @@ impl<'a> Entry<'a> {
         let width = columns / count.max(1);
         let neighbors: Vec<f32> =
             (0..columns).map(|index| values[index % count * width + index / count]).collect();
-        self.read(block.encode_row(&neighbors, None, out))
+        self.read(block.quantize_row(&neighbors, None, out))
     }
 
     /// Writes the model's columns as rows.
@@ -332,7 +332,7 @@ impl<'a> Entry<'a> {
         {
             return Err(Error::unsupported(&self.name, "exceeds the range of f16: export as f32 or bf16"));
         }
-        match block.encode_row(values, None, &mut out) {
+        match block.quantize_row(values, None, &mut out) {
             true => Ok(out),
             false => Err(self.broken()),
         }
@@ -358,13 +358,13 @@ fn cannot_hold(tensor: &Tensor, block: BlockType) -> Error {
 const TOO_MUCH_FOR_F16: f32 = 65520.0;
 
 /// Returns the model's row for each written row, or `None` if the order is the same.
-fn places(take: TensorTransform, rows: usize, hyper: &ModelConfig) -> Option<Vec<usize>> {
+fn places(take: TensorTransform, rows: usize, model_config: &ModelConfig) -> Option<Vec<usize>> {
     if !matches!(take, TensorTransform::GroupedQkv | TensorTransform::RotatedPairs) {
         return None;
     }
     let mut places = vec![0; rows];
     for row in 0..rows {
-        if let Some(place) = places.get_mut(take.source_row(row, rows, hyper)) {
+        if let Some(place) = places.get_mut(take.source_row(row, rows, model_config)) {
             *place = row;
         }
     }

@@ -21,14 +21,14 @@ pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String,
     if DESCRIPTORS.iter().any(|descriptor| descriptor.gguf.keys.bidirectional == Some(architecture)) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }
-    let place = format!("{architecture}.pooling_type");
-    let way = match gguf.unsigned(&place)? {
+    let location = format!("{architecture}.pooling_type");
+    let way = match gguf.unsigned(&location)? {
         None | Some(0 | 4) => return Ok(()),
         Some(number) => WAYS
             .iter()
             .find(|(known, _)| *known == number)
             .map(|(_, way)| *way)
-            .ok_or_else(|| Error::unsupported(&place, format!("unknown pooling type {number}")))?,
+            .ok_or_else(|| Error::unsupported(&location, format!("unknown pooling type {number}")))?,
     };
     let name = Pooling::NAMES.iter().find(|(known, _)| *known == way).map(|(_, name)| *name);
     let mut settings = Map::new();
@@ -51,7 +51,7 @@ fn dense(gguf: &Gguf, architecture: &str) -> Result<Vec<Value>> {
         let (inputs, outputs) = layer.sizes()?;
         if let Some(columns) = columns.filter(|columns| *columns != inputs) {
             let message = format!("takes vectors of {inputs} values, but they have {columns}");
-            return Err(Error::new(ErrorKind::Shape, place(layer.weight), message));
+            return Err(Error::new(ErrorKind::Shape, location(layer.weight), message));
         }
         columns = Some(outputs);
         settings.push(json!({"inputs": inputs, "outputs": outputs, "activation": "identity"}));
@@ -91,7 +91,7 @@ fn layers(gguf: &Gguf) -> impl Iterator<Item = Result<Layer<'_>>> {
             (Some(weight), bias) => Some(Ok(Layer { weight, bias })),
             (None, Some(bias)) => {
                 let message = "has a bias but no matrix; convert the model again";
-                Some(Err(Error::new(ErrorKind::Missing, place(bias), message)))
+                Some(Err(Error::new(ErrorKind::Missing, location(bias), message)))
             }
             (None, None) => None,
         }
@@ -102,7 +102,7 @@ impl Layer<'_> {
     /// Returns the numbers of inputs and outputs, limited so that a vector and the matrix fit in memory.
     fn sizes(&self) -> Result<(u64, u64)> {
         let wrong = |tensor: &TensorInfo, message: &str| {
-            Err(Error::new(ErrorKind::Shape, place(tensor), format!("{message}; convert the model again")))
+            Err(Error::new(ErrorKind::Shape, location(tensor), format!("{message}; convert the model again")))
         };
         let &[inputs, outputs] = &self.weight.dims[..] else { return wrong(self.weight, "not a matrix") };
         let numbers = inputs.checked_mul(outputs);
@@ -119,7 +119,7 @@ impl Layer<'_> {
     }
 }
 
-fn place(tensor: &TensorInfo) -> String {
+fn location(tensor: &TensorInfo) -> String {
     format!("tensors.{}", tensor.name)
 }
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_layer_is_refused_by_its_name() {
+    fn what_cannot_be_a_layer_is_rejected_by_its_name() {
         let weight = |dims: &[u64]| vec![tensor("dense_2.weight", dims, &[1.0; 6])];
         let first = tensor("dense_2.weight", &[2, 3], &[1.0; 6]);
         let cases = [
@@ -188,7 +188,11 @@ mod tests {
         ];
         for (name, kind, tensors) in cases {
             let error = read(&file(1, tensors)).unwrap_err();
-            assert_eq!((error.kind(), error.place()), (kind, format!("tensors.{name}").as_str()), "{error}");
+            assert_eq!(
+                (error.kind(), error.location()),
+                (kind, format!("tensors.{name}").as_str()),
+                "{error}"
+            );
         }
     }
 }

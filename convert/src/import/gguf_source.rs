@@ -15,22 +15,22 @@ pub(super) static FORMAT: SourceFormat = SourceFormat {
     detect,
     files,
     open: |path| {
-        Ok(Box::new(GgufSource::new(Gguf::open(path)?).map_err(|error| error.within(&place(path)))?))
+        Ok(Box::new(GgufSource::new(Gguf::open(path)?).map_err(|error| error.within(&location(path)))?))
     },
 };
 
-/// Longer arrays are vocabularies, not hyper-parameters.
-const LONGEST_ARRAY: usize = 4096;
+/// Longer arrays are vocabularies, not hyperparameters.
+const MAX_ARRAY_LENGTH: usize = 4096;
 /// Half of the limit of metadata values, which leaves room for other metadata.
 const MAX_VALUES: usize = 1 << 19;
-/// Tensors that hold hyper-parameters, and the keys under which families read them.
+/// Tensors that hold hyperparameters, and the keys under which families read them.
 pub(crate) const FACTORS: &[(&str, &str)] = &[
     ("rope_freqs.weight", "rope.factors"),
     ("rope_factors_long.weight", "rope.long_factor"),
     ("rope_factors_short.weight", "rope.short_factor"),
 ];
 
-fn place(path: &Path) -> String {
+fn location(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -165,8 +165,8 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     if let Some(rows) = gguf.tensor("token_embd.weight").and_then(|table| table.dims.get(1)) {
         config.insert("vocab_size".to_owned(), Value::from(*rows));
     }
-    if let Some(segments) = gguf.unsigned("tokenizer.ggml.token_type_count")? {
-        config.insert("token_type_count".to_owned(), Value::from(segments));
+    if let Some(token_types) = gguf.unsigned("tokenizer.ggml.token_type_count")? {
+        config.insert("token_type_count".to_owned(), Value::from(token_types));
     }
     if let Some(Value::Array(labels)) = config.remove("classifier.output_labels") {
         let labels = labels.into_iter().enumerate().map(|(class, label)| (class.to_string(), label));
@@ -184,8 +184,8 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
 /// Returns the number of JSON values that this value becomes.
 fn length(value: &GgufValue) -> usize {
     match value {
-        GgufValue::Strings(strings) if strings.len() <= LONGEST_ARRAY => strings.len(),
-        GgufValue::Numbers(numbers) if numbers.len() <= LONGEST_ARRAY => numbers.len(),
+        GgufValue::Strings(strings) if strings.len() <= MAX_ARRAY_LENGTH => strings.len(),
+        GgufValue::Numbers(numbers) if numbers.len() <= MAX_ARRAY_LENGTH => numbers.len(),
         _ => 0,
     }
 }
@@ -200,10 +200,10 @@ fn json(value: &GgufValue) -> Option<Value> {
         GgufValue::Float64(value) => number(*value),
         GgufValue::Bool(value) => Some(Value::from(*value)),
         GgufValue::Text(text) => Some(Value::from(text.as_str())),
-        GgufValue::Strings(strings) if strings.len() <= LONGEST_ARRAY => {
+        GgufValue::Strings(strings) if strings.len() <= MAX_ARRAY_LENGTH => {
             strings.iter().map(|text| std::str::from_utf8(text).ok().map(Value::from)).collect()
         }
-        GgufValue::Numbers(numbers) if numbers.len() <= LONGEST_ARRAY => {
+        GgufValue::Numbers(numbers) if numbers.len() <= MAX_ARRAY_LENGTH => {
             if let Some(list) = value.as_signed_array() {
                 return Some(Value::from(list));
             }
@@ -219,10 +219,10 @@ fn json(value: &GgufValue) -> Option<Value> {
 
 /// Returns a vector of f32 values that the file stores as a tensor.
 fn factors(info: &TensorInfo) -> Result<Value> {
-    let place = || format!("tensors.{}", info.name);
+    let location = || format!("tensors.{}", info.name);
     let is_list = info.dims.iter().skip(1).all(|&rows| rows == 1);
-    if !is_list || info.dims.first().is_some_and(|&numbers| numbers > LONGEST_ARRAY as u64) {
-        return Err(Error::corrupt(place(), format!("not a list of at most {LONGEST_ARRAY} numbers")));
+    if !is_list || info.dims.first().is_some_and(|&numbers| numbers > MAX_ARRAY_LENGTH as u64) {
+        return Err(Error::corrupt(location(), format!("not a list of at most {MAX_ARRAY_LENGTH} numbers")));
     }
     Ok(floats(info)?.into_iter().map(|value| Value::from(f64::from(value))).collect())
 }

@@ -19,8 +19,8 @@ pub(super) static FORMAT: SourceFormat = SourceFormat {
     detect: |path| path.join("config.json").is_file(),
     files,
     open: |path| {
-        let place = path.display().to_string();
-        Ok(Box::new(HuggingFace::open(path).map_err(|error| error.within(&place))?))
+        let location = path.display().to_string();
+        Ok(Box::new(HuggingFace::open(path).map_err(|error| error.within(&location))?))
     },
 };
 
@@ -78,7 +78,7 @@ pub(super) struct HuggingFace {
     /// Maps names without wrapper prefixes to names in the files; `None` if ambiguous.
     bare: HashMap<String, Option<String>>,
     /// Tensors that are stored transposed.
-    flipped: HashSet<String>,
+    transposed: HashSet<String>,
     /// Weights that are copies of the token embeddings.
     repeated: Vec<&'static str>,
     template: Option<String>,
@@ -93,23 +93,23 @@ impl HuggingFace {
         Ok(folder)
     }
 
-    /// Refuses a source that lacks the segment embeddings that its configuration declares: the graph would silently run
+    /// Rejects a source that lacks the segment embeddings that its configuration declares: the graph would silently run
     /// without them.
-    pub(super) fn check_segments(&self) -> Result<()> {
-        let segments = (self.descriptor.family.read_config)(&self.config)?.segments;
+    pub(super) fn check_token_types(&self) -> Result<()> {
+        let token_types = (self.descriptor.family.read_config)(&self.config)?.token_types;
         match names::apply(self.descriptor.hugging_face.rules, SEGMENTS) {
-            Some((source, _)) if segments > 0 && !self.has(SEGMENTS) => {
-                let message = format!("has no {source}, but config.type_vocab_size is {segments}");
+            Some((source, _)) if token_types > 0 && !self.has(SEGMENTS) => {
+                let message = format!("has no {source}, but config.type_vocab_size is {token_types}");
                 Err(Error::new(ErrorKind::Missing, SEGMENTS, message))
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses a folder that lacks tensors which its configuration declares or its other layers have, and without which
+    /// Rejects a folder that lacks tensors which its configuration declares or its other layers have, and without which
     /// the graph would silently run.
     fn check_whole(&self) -> Result<()> {
-        self.check_segments()?;
+        self.check_token_types()?;
         let (_, graphs) = self.descriptor.family.build(&self.config, &|name| self.has(name))?;
         let classes = self.config.architectures();
         let headless = |class: &&&str| {
@@ -146,13 +146,13 @@ impl HuggingFace {
         Ok(())
     }
 
-    /// Builds a source from `tensors`, of which those in `flipped` are stored transposed.
+    /// Builds a source from `tensors`, of which those in `transposed` are stored transposed.
     pub(super) fn new(
         folder: &Path,
         descriptor: &'static FamilyDescriptor,
         config: Map<String, Value>,
         tensors: HashMap<String, SafetensorsTensor>,
-        flipped: HashSet<String>,
+        transposed: HashSet<String>,
     ) -> Result<Self> {
         let tensors: HashMap<String, SafetensorsTensor> =
             tensors.into_iter().map(|(name, tensor)| (names::current(name), tensor)).collect();
@@ -168,7 +168,7 @@ impl HuggingFace {
         let config = ConfigReader::new(config);
         let repeated = Vec::new();
         let mut source =
-            Self { folder, descriptor, config, tensors, bare, flipped, repeated, template, name };
+            Self { folder, descriptor, config, tensors, bare, transposed, repeated, template, name };
         source.repeated = source.find_repeated()?;
         Ok(source)
     }
@@ -230,14 +230,14 @@ impl ModelSource for HuggingFace {
             };
             Error::new(ErrorKind::Missing, name, message)
         })?;
-        let place = || format!("safetensors: {source}");
+        let location = || format!("safetensors: {source}");
         let block = match tensor.dtype {
             "F32" => BlockType::F32,
             "F16" => BlockType::F16,
             "BF16" => BlockType::BF16,
             other => {
                 return Err(Error::unsupported(
-                    place(),
+                    location(),
                     format!("weights of type {other} are not supported"),
                 ));
             }
@@ -246,11 +246,11 @@ impl ModelSource for HuggingFace {
         let (last, first) = tensor.shape.split_last().unwrap_or((&1, &[]));
         let rows = first.iter().try_fold(1usize, |product, &dim| product.checked_mul(size(dim)?));
         let (Some(rows), Some(columns)) = (rows, size(*last)) else {
-            return Err(Error::corrupt(place(), "the shape is too large"));
+            return Err(Error::corrupt(location(), "the shape is too large"));
         };
         let tensor =
             SourceTensor { name: source.to_owned(), block, rows, columns, data: tensor.data.clone(), take };
-        if self.flipped.contains(source) { turned(tensor) } else { Ok(tensor) }
+        if self.transposed.contains(source) { turned(tensor) } else { Ok(tensor) }
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
@@ -391,8 +391,8 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
     for (name, shard) in places {
         let plain = shard.as_str().filter(|shard| Path::new(shard).file_name() == Some(shard.as_ref()));
         shards.insert(plain.ok_or_else(|| {
-            let place = format!("model.safetensors.index.json: weight_map.{name}");
-            Error::corrupt(place, "not a file name of the folder")
+            let location = format!("model.safetensors.index.json: weight_map.{name}");
+            Error::corrupt(location, "not a file name of the folder")
         })?);
     }
     let mut tensors = HashMap::new();

@@ -54,7 +54,7 @@ pub trait ModelSource: Send + Sync {
     /// Returns the family of the model.
     fn family(&self) -> &'static Family;
 
-    /// Returns the hyper-parameters.
+    /// Returns the hyperparameters.
     fn config(&self) -> &ConfigReader;
 
     /// Returns true if the source has the tensor.
@@ -104,21 +104,20 @@ pub struct SourceTensor {
 /// Returns the format of the model at `path`.
 pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
     FORMATS.iter().copied().find(|format| (format.detect)(path)).ok_or_else(|| {
-        let place = path.display().to_string();
+        let location = path.display().to_string();
         if !path.exists() {
-            return Error::new(ErrorKind::Io, place, "no such file or folder");
+            return Error::new(ErrorKind::Io, location, "no such file or directory");
         }
         if is_packed(path) {
-            let message = "is a .siskin file already; select weight types with --quant, or name a model of \
-                           another format";
-            return Error::argument(place, message);
+            let message = "already a .siskin file; pass --quant to requantize it";
+            return Error::argument(location, message);
         }
         if !path.is_file() && !path.is_dir() {
-            return Error::unsupported(place, "neither a regular file nor a folder");
+            return Error::unsupported(location, "neither a regular file nor a folder");
         }
         let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         Error::unsupported(
-            place,
+            location,
             format!("unrecognized model format; supported: .siskin, {}", known.join(", ")),
         )
     })

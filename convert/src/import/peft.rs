@@ -60,26 +60,26 @@ pub fn of(
     let ours = our_names(base, rules);
     let mut parts = Vec::new();
     for (module, found) in modules(tensors)? {
-        let place = || format!("{MODEL}: {module}");
+        let location = || format!("{MODEL}: {module}");
         let (Some(a), Some(b)) = (found.a, found.b) else {
-            return Err(Error::new(ErrorKind::Missing, place(), "has only one of lora_A and lora_B"));
+            return Err(Error::new(ErrorKind::Missing, location(), "has only one of lora_A and lora_B"));
         };
         let (tensor, take) = ours.get(names::bare(&module)).ok_or_else(|| {
             Error::new(
                 ErrorKind::Missing,
-                place(),
+                location(),
                 "the model has no such matrix; was the adapter trained for this model?",
             )
         })?;
         if !matches!(take, TensorTransform::Whole | TensorTransform::Transposed) {
             let message =
                 "the model stores this matrix in other parts; merge the adapter into its base first";
-            return Err(Error::unsupported(place(), message));
+            return Err(Error::unsupported(location(), message));
         }
         let ((rank, columns), (rows, again)) = (shape(a, &module)?, shape(b, &module)?);
         if rank != again {
             let message = format!("lora_A has {rank} rows, lora_B {again} columns");
-            return Err(Error::new(ErrorKind::Shape, place(), message));
+            return Err(Error::new(ErrorKind::Shape, location(), message));
         }
         parts.push(LoraMatrix {
             tensor: tensor.clone(),
@@ -98,15 +98,15 @@ pub fn of(
     }
 }
 
-/// Refuses adapters that change a model other than by LoRA or DoRA.
+/// Rejects adapters that change a model other than by LoRA or DoRA.
 fn check(config: &Map<String, Value>) -> Result<()> {
-    let refuse = |key: &str, message: &str| Err(Error::unsupported(format!("{CONFIG}: {key}"), message));
+    let reject = |key: &str, message: &str| Err(Error::unsupported(format!("{CONFIG}: {key}"), message));
     match config.get("peft_type").and_then(Value::as_str) {
         Some("LORA") => {}
         Some(other) => {
-            return refuse("peft_type", &format!("{other}; only LORA is supported, with or without DoRA"));
+            return reject("peft_type", &format!("{other}; only LORA is supported, with or without DoRA"));
         }
-        None => return refuse("peft_type", "missing"),
+        None => return reject("peft_type", "missing"),
     }
     let empty = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,
@@ -122,13 +122,13 @@ fn check(config: &Map<String, Value>) -> Result<()> {
         "alora_invocation_tokens",
     ] {
         if config.get(key).is_some_and(|value| !empty(value)) {
-            return refuse(key, "changes more than linear layers; merge the adapter into its base first");
+            return reject(key, "changes more than linear layers; merge the adapter into its base first");
         }
     }
     match config.get("bias").and_then(Value::as_str) {
         None | Some("none") => Ok(()),
         Some(_) => {
-            refuse("bias", "biases in adapters are not supported; merge the adapter into its base first")
+            reject("bias", "biases in adapters are not supported; merge the adapter into its base first")
         }
     }
 }
@@ -138,15 +138,15 @@ fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32>
     let missing = || Error::new(ErrorKind::Missing, format!("{CONFIG}: lora_alpha"), "not a number");
     let mut alpha = config.get("lora_alpha").and_then(Value::as_f64).ok_or_else(missing)?;
     for (key, value) in config.get("alpha_pattern").and_then(Value::as_object).into_iter().flatten() {
-        let place = || format!("{CONFIG}: alpha_pattern.{key}");
+        let location = || format!("{CONFIG}: alpha_pattern.{key}");
         if !key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
             return Err(Error::unsupported(
-                place(),
+                location(),
                 "regular expressions are not supported, only module names",
             ));
         }
         if module == key || module.strip_suffix(key.as_str()).is_some_and(|front| front.ends_with('.')) {
-            alpha = value.as_f64().ok_or_else(|| Error::corrupt(place(), "not a number"))?;
+            alpha = value.as_f64().ok_or_else(|| Error::corrupt(location(), "not a number"))?;
         }
     }
     let rank = rank as f64;
@@ -203,18 +203,18 @@ fn shape(tensor: &SafetensorsTensor, module: &str) -> Result<(usize, usize)> {
 }
 
 fn numbers(tensor: &SafetensorsTensor, module: &str) -> Result<Vec<f32>> {
-    let place = || format!("{MODEL}: {module}");
+    let location = || format!("{MODEL}: {module}");
     let (block, size) = match tensor.dtype {
         "F32" => (BlockType::F32, 4),
         "F16" => (BlockType::F16, 2),
         "BF16" => (BlockType::BF16, 2),
         other => {
-            return Err(Error::unsupported(place(), format!("values of type {other} are not supported")));
+            return Err(Error::unsupported(location(), format!("values of type {other} are not supported")));
         }
     };
     let mut numbers = vec![0.0; tensor.data.len() / size];
-    match block.decode_row(&tensor.data, &mut numbers) {
+    match block.dequantize_row(&tensor.data, &mut numbers) {
         true => Ok(numbers),
-        false => Err(Error::corrupt(place(), "has a length that does not match its type")),
+        false => Err(Error::corrupt(location(), "has a length that does not match its type")),
     }
 }

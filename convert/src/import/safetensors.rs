@@ -10,7 +10,7 @@ use siskin_format::{Error, Result};
 use std::collections::HashMap;
 use std::fmt;
 
-const LONGEST_HEADER: u64 = 100_000_000;
+const MAX_HEADER_BYTES: u64 = 100_000_000;
 const MAX_DIMENSIONS: usize = 8;
 
 /// `(name, bytes per element)` of every dtype.
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Header {
 pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let length = bytes.first_chunk().copied().map(u64::from_le_bytes);
     let length = length.ok_or_else(|| Error::corrupt("header.length", "the file is shorter than 8 bytes"))?;
-    let header = usize::try_from(length).ok().filter(|_| length <= LONGEST_HEADER);
+    let header = usize::try_from(length).ok().filter(|_| length <= MAX_HEADER_BYTES);
     let header = header.and_then(|length| bytes.get(8..)?.get(..length)).ok_or_else(|| {
         Error::corrupt("header.length", format!("{length} bytes exceed the file; is it complete?"))
     })?;
@@ -93,10 +93,10 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let mut tensors = HashMap::with_capacity(entries.len());
     let mut end = 0;
     for (name, entry) in entries {
-        let place = |field: &str| format!("header: {name}.{field}");
+        let location = |field: &str| format!("header: {name}.{field}");
         let (from, to) = entry.data_offsets;
         if from != end || to < from {
-            return Err(Error::corrupt(place("data_offsets"), "leaves a gap or overlaps another tensor"));
+            return Err(Error::corrupt(location("data_offsets"), "leaves a gap or overlaps another tensor"));
         }
         end = to;
         let tensor = tensor(&data, entry).map_err(|error| error.within(&format!("header: {name}")))?;

@@ -131,21 +131,21 @@ fn lowers(folder: &Path) -> Result<bool> {
 /// Returns the settings of a dense layer after pooling.
 fn layer(folder: &Path, path: &str) -> Result<Value> {
     let (_, config) = module(folder, path)?;
-    let place = || format!("{path}/config.json");
+    let location = || format!("{path}/config.json");
     let size =
         |key: &str| config.get(key).and_then(Value::as_u64).filter(|size| (1..=MAX_NUMBERS).contains(size));
     let (Some(inputs), Some(outputs)) = (size("in_features"), size("out_features")) else {
-        return Err(Error::corrupt(place(), "has no number of features"));
+        return Err(Error::corrupt(location(), "has no number of features"));
     };
     let own = |key: &str, usual: &str| config.get(key).is_none_or(|name| name.is_null() || name == usual);
     if !own("module_input_name", "sentence_embedding") || !own("module_output_name", "sentence_embedding") {
         return Err(Error::unsupported(
-            place(),
+            location(),
             "a dense layer that is not for sentence embeddings is not supported",
         ));
     }
     if !matches!(config.get("use_residual"), None | Some(Value::Bool(false))) {
-        return Err(Error::unsupported(place(), "a residual connection (use_residual) is not supported"));
+        return Err(Error::unsupported(location(), "a residual connection (use_residual) is not supported"));
     }
     let word = match config.get("activation_function") {
         None => "torch.nn.modules.activation.Tanh",
@@ -153,7 +153,7 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     };
     let activation = ACTIVATIONS.iter().find(|(name, _)| *name == word).map(|(_, ours)| *ours);
     let activation = activation
-        .ok_or_else(|| Error::unsupported(place(), format!("the activation '{word}' is not supported")))?;
+        .ok_or_else(|| Error::unsupported(location(), format!("the activation '{word}' is not supported")))?;
     let bias = config.get("bias") != Some(&Value::Bool(false));
     Ok(json!({"path": path, "inputs": inputs, "outputs": outputs, "activation": activation, "bias": bias}))
 }
@@ -164,31 +164,31 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
     let mut all = Vec::new();
     for (index, layer) in layers.into_iter().flatten().enumerate() {
         let path = layer.get("path").and_then(Value::as_str).unwrap_or_default();
-        let place = format!("{path}/model.safetensors");
+        let location = format!("{path}/model.safetensors");
         let file = module(folder, path)?.0.join("model.safetensors");
         if !file.is_file() {
             let message = "missing from the folder, and other weight files are not supported: save the \
                            layer as safetensors";
-            return Err(Error::new(ErrorKind::Missing, place, message));
+            return Err(Error::new(ErrorKind::Missing, location, message));
         }
-        let tensors = safetensors::parse(map(&file)?).map_err(|error| error.within(&place))?;
+        let tensors = safetensors::parse(map(&file)?).map_err(|error| error.within(&location))?;
         let size = |key: &str| layer.get(key).and_then(Value::as_u64).unwrap_or_default();
         let (inputs, outputs) = (size("inputs"), size("outputs"));
         let has_bias = layer.get("bias") != Some(&Value::Bool(false));
         for (name, shape) in [("weight", vec![outputs, inputs]), ("bias", vec![outputs])] {
-            let place = format!("{place}: linear.{name}");
+            let location = format!("{location}: linear.{name}");
             match tensors.get(&format!("linear.{name}")) {
                 Some(tensor) if tensor.shape != shape => {
                     let message = format!("has shape {:?}, not {shape:?}", tensor.shape);
-                    return Err(Error::new(ErrorKind::Shape, place, message));
+                    return Err(Error::new(ErrorKind::Shape, location, message));
                 }
                 Some(_) if name == "bias" && !has_bias => {
                     let message = format!("exists, although {path}/config.json has no bias");
-                    return Err(Error::corrupt(place, message));
+                    return Err(Error::corrupt(location, message));
                 }
-                Some(tensor) => all.push((format!("sentence.{index}.{name}"), floats(tensor, &place)?)),
+                Some(tensor) => all.push((format!("sentence.{index}.{name}"), floats(tensor, &location)?)),
                 None if name == "weight" || has_bias => {
-                    return Err(Error::new(ErrorKind::Missing, place, "missing"));
+                    return Err(Error::new(ErrorKind::Missing, location, "missing"));
                 }
                 None => {}
             }
@@ -197,16 +197,17 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
     Ok(all)
 }
 
-fn floats(tensor: &safetensors::SafetensorsTensor, place: &str) -> Result<Vec<f32>> {
+fn floats(tensor: &safetensors::SafetensorsTensor, location: &str) -> Result<Vec<f32>> {
     let block = [BlockType::F32, BlockType::F16, BlockType::BF16]
         .into_iter()
         .find(|block| block.name() == tensor.dtype);
-    let unread = || Error::unsupported(place, format!("weights of type {} are not supported", tensor.dtype));
+    let unread =
+        || Error::unsupported(location, format!("weights of type {} are not supported", tensor.dtype));
     let block = block.ok_or_else(unread)?;
     let mut numbers = vec![0.0; tensor.data.len() / block.codec().bytes];
-    match block.decode_row(&tensor.data, &mut numbers) {
+    match block.dequantize_row(&tensor.data, &mut numbers) {
         true if numbers.iter().all(|number| number.is_finite()) => Ok(numbers),
-        true => Err(Error::corrupt(place, "contains NaN or infinity")),
+        true => Err(Error::corrupt(location, "contains NaN or infinity")),
         false => Err(unread()),
     }
 }
@@ -222,7 +223,7 @@ fn module(folder: &Path, path: &str) -> Result<(PathBuf, Map<String, Value>)> {
 
 /// Returns the pooling mode, and whether prompt tokens are included.
 fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
-    let place = format!("{path}/config.json");
+    let location = format!("{path}/config.json");
     let (_, config) = module(folder, path)?;
     let with_prompt = config.get("include_prompt") != Some(&Value::Bool(false));
     let is_on = |key: &str| config.get(key) == Some(&Value::Bool(true));
@@ -237,7 +238,7 @@ fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
     let known = Pooling::NAMES.iter().find(|(known, _)| Some(*known) == way).map(|(_, name)| *name);
     let unknown = || {
         let ways: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-        Error::unsupported(place, format!("expected one pooling mode, found: {}", ways.join(", ")))
+        Error::unsupported(location, format!("expected one pooling mode, found: {}", ways.join(", ")))
     };
     Ok((known.ok_or_else(unknown)?, with_prompt))
 }

@@ -4,8 +4,8 @@ use super::gguf::{Gguf, StringArray};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::arch::DESCRIPTORS;
 use siskin_tokenizer::{
-    Behavior, Merges, ModelKind, Normalizer, PreTokenizer, Splitter, TemplateItem, TokenKind, Vocabulary,
-    VocabularyToken, family, find_ends, from_byte_level,
+    Behavior, Merges, ModelKind, Normalizer, PreTokenizer, PreTokenizerStep, TemplateItem, TokenKind,
+    Vocabulary, VocabularyToken, find_ends, from_byte_level, named_pre_tokenizer,
 };
 
 /// SentencePiece's replacement of a space.
@@ -46,7 +46,8 @@ pub fn vocabulary(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
-    let PreTokenizer { splitters, whole_first, add_bos, byte_level, spells_spaces, .. } = family(pre)?;
+    let PreTokenizer { pre_tokenizers, whole_first, add_bos, byte_level, spells_spaces, .. } =
+        named_pre_tokenizer(pre)?;
     let spell = |text: &[u8]| match (byte_level, spells_spaces) {
         (true, _) => std::str::from_utf8(text).ok().and_then(from_byte_level),
         (_, true) => Some(spaced(text)),
@@ -67,7 +68,7 @@ fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
             return Err(Error::new(ErrorKind::Missing, "tokenizer.ggml.merges", message));
         }
     };
-    vocabulary.splitters = splitters;
+    vocabulary.pre_tokenizers = pre_tokenizers;
     vocabulary.whole_first = whole_first;
     vocabulary.add_bos = add_bos;
     vocabulary.byte_level = byte_level;
@@ -161,7 +162,7 @@ fn word_piece(gguf: &Gguf) -> Result<Vocabulary> {
     let lowercase = gguf.boolean("tokenizer.ggml.normalizer.lowercase")?.unwrap_or(true);
     let strip = gguf.boolean("tokenizer.ggml.normalizer.strip_accents")?.unwrap_or(lowercase);
     vocabulary.normalizers = bert_normalizers(true, true, strip, lowercase);
-    vocabulary.splitters = bert_splitters();
+    vocabulary.pre_tokenizers = bert_pre_tokenizers();
     vocabulary.join_words = true;
     vocabulary.clean_spaces = true;
     Ok(vocabulary)
@@ -184,11 +185,11 @@ pub(super) fn bert_normalizers(
     steps.into_iter().filter(|(wanted, _)| *wanted).map(|(_, step)| step).collect()
 }
 
-/// Returns BERT's pre-tokenizer: splits at white space, which is removed, and around punctuation.
-pub(crate) fn bert_splitters() -> Vec<Splitter> {
+/// Returns BERT's pre-tokenizer: splits at whitespace, which is removed, and around punctuation.
+pub(crate) fn bert_pre_tokenizers() -> Vec<PreTokenizerStep> {
     vec![
-        Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false },
-        Splitter::isolated(r"[!-/:-@\[-`{-~\p{P}]"),
+        PreTokenizerStep::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false },
+        PreTokenizerStep::isolated(r"[!-/:-@\[-`{-~\p{P}]"),
     ]
 }
 
@@ -322,13 +323,13 @@ fn strip_left(vocabulary: &mut Vocabulary, text: &[u8]) {
 }
 
 fn templates(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
-    let token = |id: Option<u32>, segment: u32| id.map(|id| TemplateItem::Token { id, segment });
+    let token = |id: Option<u32>, token_type: u32| id.map(|id| TemplateItem::Token { id, token_type });
     let special = vocabulary.special.clone();
     if vocabulary.model == ModelKind::WordPiece {
         let start = token(special.class.or(special.bos), 0);
-        let end = |segment| token(special.separator, segment);
-        let first = Some(TemplateItem::First { segment: 0 });
-        let second = Some(TemplateItem::Second { segment: 1 });
+        let end = |token_type| token(special.separator, token_type);
+        let first = Some(TemplateItem::First { token_type: 0 });
+        let second = Some(TemplateItem::Second { token_type: 1 });
         vocabulary.single = [start, first, end(0)].into_iter().flatten().collect();
         vocabulary.pair = [start, first, end(0), second, end(1)].into_iter().flatten().collect();
         return Ok(());
@@ -337,13 +338,13 @@ fn templates(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
         Some(add) => add,
         None => gguf
             .string("tokenizer.ggml.pre")?
-            .is_some_and(|pre| family(pre).is_ok_and(|family| family.add_separator)),
+            .is_some_and(|pre| named_pre_tokenizer(pre).is_ok_and(|family| family.add_separator)),
     };
     let start = token(special.bos.filter(|_| vocabulary.add_bos), 0);
-    let end = |segment| token(special.eos.filter(|_| vocabulary.add_eos), segment);
+    let end = |token_type| token(special.eos.filter(|_| vocabulary.add_eos), token_type);
     let separator = token(special.separator.filter(|_| add_separator), 0);
-    let first = Some(TemplateItem::First { segment: 0 });
-    let second = Some(TemplateItem::Second { segment: 0 });
+    let first = Some(TemplateItem::First { token_type: 0 });
+    let second = Some(TemplateItem::Second { token_type: 0 });
     vocabulary.single = [start, first, end(0)].into_iter().flatten().collect();
     vocabulary.pair = [start, first, end(0), separator, second, end(0)].into_iter().flatten().collect();
     Ok(())

@@ -88,11 +88,11 @@ pub fn pack<W: Write + Seek + Send>(
 ) -> Result<W> {
     let progress = options.progress;
     let family = source.family();
-    let (hyper, graphs) = family.build(source.config(), &|name| source.has(name))?;
+    let (model_config, graphs) = family.build(source.config(), &|name| source.has(name))?;
     let weights = graphs.weights();
     check_names(&weights)?;
-    let layout = MixLayout::new(family, &hyper, &weights);
-    let tensors = weights.iter().map(|weight| Tensor::new(source, weight, (&hyper, &layout), options));
+    let layout = MixLayout::new(family, &model_config, &weights);
+    let tensors = weights.iter().map(|weight| Tensor::new(source, weight, (&model_config, &layout), options));
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     progress.message("packing");
     progress.total(tensors.iter().filter_map(|tensor| tensor.spec.bytes()).sum());
@@ -161,10 +161,10 @@ impl<'a> Tensor<'a> {
     fn new(
         source: &dyn ModelSource,
         weight: &Weight,
-        (hyper, layout): (&'a ModelConfig, &MixLayout),
+        (model_config, layout): (&'a ModelConfig, &MixLayout),
         options: &PackOptions<'_>,
     ) -> Result<Self> {
-        let mut rows = TensorRows::new(source.tensor(&weight.name)?, weight, hyper)
+        let mut rows = TensorRows::new(source.tensor(&weight.name)?, weight, model_config)
             .map_err(|error| error.within(&weight.name))?;
         let spec = match weight.role {
             WeightRole::Vector => TensorSpec::vector(&weight.name, weight.columns as u64),
@@ -237,8 +237,8 @@ impl<'a> Tensor<'a> {
             for part in packed? {
                 squares.add(part);
             }
-            if progress.cancelled() {
-                return Err(Error::cancelled(""));
+            if progress.canceled() {
+                return Err(Error::canceled(""));
             }
             std::mem::swap(&mut ready, &mut next);
         }
@@ -301,7 +301,7 @@ impl Report {
             let products = self.squares.products;
             if products.signal > 0.0 {
                 let relative = (products.error / products.signal).sqrt();
-                values.insert("relative_error_of_products".to_owned(), json!(relative));
+                values.insert("relative_output_error".to_owned(), json!(relative));
             }
         }
         values

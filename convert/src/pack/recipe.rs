@@ -85,7 +85,7 @@ fn fitting(wanted: WeightTarget, columns: usize) -> WeightTarget {
         return fitting(WeightTarget::Block(BlockType::Q8_0), columns);
     };
     let other = FALLBACKS.iter().find(|(known, _)| *known == block).map(|&(_, other)| other);
-    match other.filter(|other| other.row_bytes(columns).is_some() && other.codec().can_encode()) {
+    match other.filter(|other| other.row_bytes(columns).is_some() && other.codec().can_quantize()) {
         Some(other) => WeightTarget::Block(other),
         None => WeightTarget::Block(BlockType::F16),
     }
@@ -118,8 +118,10 @@ fn target(text: &str) -> Result<WeightTarget> {
     WeightTarget::from_name(text.trim()).ok_or_else(|| {
         let types = WeightTarget::all().map(|target| target.to_string());
         let known: Vec<_> = types.chain(QuantMix::names().map(str::to_owned)).collect();
-        let message = format!("unknown weight type `{}`; expected one of {}", text.trim(), known.join(", "));
-        Error::argument("quant", message)
+        let name = text.trim();
+        let readable = BlockType::ALL.iter().any(|ty| ty.name().eq_ignore_ascii_case(name));
+        let what = if readable { "can be read but not written" } else { "is not a known weight type" };
+        Error::argument("quant", format!("`{name}` {what}; expected one of {}", known.join(", ")))
     })
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// One tensor on its way from source to file.
 pub(super) struct TensorRows<'a> {
     source: SourceTensor,
-    hyper: &'a ModelConfig,
+    model_config: &'a ModelConfig,
     rows: usize,
     columns: usize,
     target: WeightTarget,
@@ -57,7 +57,7 @@ pub(super) enum RoundingMethod {
 
 impl<'a> TensorRows<'a> {
     /// Checks the source's shape against the weight's.
-    pub(super) fn new(source: SourceTensor, weight: &Weight, hyper: &'a ModelConfig) -> Result<Self> {
+    pub(super) fn new(source: SourceTensor, weight: &Weight, model_config: &'a ModelConfig) -> Result<Self> {
         let found = (source.rows, source.columns);
         let expected = match (weight.role, source.take) {
             (WeightRole::Matrix, TensorTransform::Transposed) => (weight.columns, weight.rows),
@@ -99,9 +99,9 @@ impl<'a> TensorRows<'a> {
         if row.and_then(|row| row.checked_mul(source.rows)) != Some(source.data.len()) {
             return Err(Error::corrupt(&source.name, "has a length that does not match its shape and type"));
         }
-        check_take(&source, weight, hyper)?;
+        check_take(&source, weight, model_config)?;
         let target = WeightTarget::Block(source.block);
-        Ok(Self { source, hyper, rows: weight.rows, columns: weight.columns, target })
+        Ok(Self { source, model_config, rows: weight.rows, columns: weight.columns, target })
     }
 
     /// Returns the block type of the source.
@@ -136,7 +136,7 @@ impl<'a> TensorRows<'a> {
                 .data
                 .chunks_exact(row)
                 .zip(stored.chunks_exact_mut(self.source.columns))
-                .all(|(row, values)| self.source.block.decode_row(row, values)),
+                .all(|(row, values)| self.source.block.dequantize_row(row, values)),
             _ => false,
         };
         if !decoded {
@@ -146,7 +146,7 @@ impl<'a> TensorRows<'a> {
             TensorTransform::Whole | TensorTransform::Transposed | TensorTransform::Neighbors(_) => stored,
             TensorTransform::PlusOne => stored.into_iter().map(|value| value + 1.0).collect(),
             take => (0..self.columns)
-                .map(|row| stored.get(take.source_row(row, self.columns, self.hyper)).copied())
+                .map(|row| stored.get(take.source_row(row, self.columns, self.model_config)).copied())
                 .collect::<Option<_>>()
                 .ok_or_else(|| self.broken())?,
         })
@@ -157,7 +157,7 @@ impl<'a> TensorRows<'a> {
         let row = self.source.block.row_bytes(self.source.columns)?;
         let data = self.source.data.get(chunk.checked_mul(row)?..)?.get(..row)?;
         let mut stored = vec![0.0; self.source.columns];
-        if !self.source.block.decode_row(data, &mut stored) {
+        if !self.source.block.dequantize_row(data, &mut stored) {
             return None;
         }
         Some(match self.source.take {
@@ -199,7 +199,7 @@ impl<'a> TensorRows<'a> {
         for (row, encoded) in rows.iter().zip(encoded.chunks_exact_mut(size)) {
             values.clear();
             values.resize(self.columns, 0.0);
-            let decoded = self.source.block.decode_row(row, values);
+            let decoded = self.source.block.dequantize_row(row, values);
             if !values.iter().all(|value| value.is_finite()) {
                 let message =
                     "contains NaN or infinity, which cannot be re-encoded; convert without re-encoding";
@@ -237,7 +237,7 @@ impl<'a> TensorRows<'a> {
     fn stored(&self, first: usize, count: usize) -> Option<Vec<&[u8]>> {
         let size = self.source.block.row_bytes(self.columns)?;
         let row = |row| {
-            let start = self.source.take.source_row(row, self.rows, self.hyper).checked_mul(size)?;
+            let start = self.source.take.source_row(row, self.rows, self.model_config).checked_mul(size)?;
             self.source.data.get(start..start.checked_add(size)?)
         };
         (first..first + count).map(row).collect()
@@ -310,7 +310,7 @@ impl<'a> TensorRows<'a> {
 }
 
 /// Checks that the tensor transform fits the tensor.
-fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Result<()> {
+fn check_take(source: &SourceTensor, weight: &Weight, model_config: &ModelConfig) -> Result<()> {
     let float = source.block.codec().elements == 1;
     let rows = if weight.role == WeightRole::Matrix { weight.rows } else { weight.columns };
     let possible = match source.take {
@@ -328,17 +328,17 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Re
             float && part < of && end.is_some_and(|end| end <= source.rows)
         }
         TensorTransform::HalfOfHeads(half) => {
-            weight.role == WeightRole::Matrix && half < 2 && rows.is_multiple_of(hyper.head_size)
+            weight.role == WeightRole::Matrix && half < 2 && rows.is_multiple_of(model_config.head_size)
         }
         TensorTransform::OfState(_) => {
-            let last = source.take.source_row(rows.saturating_sub(1), rows, hyper);
+            let last = source.take.source_row(rows.saturating_sub(1), rows, model_config);
             weight.role == WeightRole::Matrix && last < source.rows
         }
         TensorTransform::Neighbors(count) => {
             weight.role == WeightRole::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
         }
-        TensorTransform::RotatedPairs => rows.is_multiple_of(hyper.head_size),
-        TensorTransform::GroupedQkv => rows == hyper.query_columns() + 2 * hyper.kv_columns(),
+        TensorTransform::RotatedPairs => rows.is_multiple_of(model_config.head_size),
+        TensorTransform::GroupedQkv => rows == model_config.query_columns() + 2 * model_config.kv_columns(),
     };
     match possible {
         true => Ok(()),

@@ -18,7 +18,7 @@ pub enum WeightTarget {
 impl WeightTarget {
     /// Iterates over all types that can be written.
     pub fn all() -> impl Iterator<Item = Self> {
-        let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_encode());
+        let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_quantize());
         blocks.map(Self::Block).chain(RowType::ALL.iter().copied().map(Self::Row))
     }
 
@@ -73,7 +73,7 @@ impl WeightTarget {
     /// Encodes a prepared row. Returns false if a length is wrong.
     pub fn encode(self, row: &[f32], weights: Option<&[f32]>, out: &mut [u8]) -> bool {
         match self {
-            Self::Block(block) => block.encode_row(row, weights, out),
+            Self::Block(block) => block.quantize_row(row, weights, out),
             Self::Row(ty) => ty.encode(row, weights, out),
         }
     }
@@ -81,7 +81,7 @@ impl WeightTarget {
     /// Decodes a row to its prepared form.
     pub fn decode(self, encoded: &[u8], row: &mut [f32]) -> bool {
         match self {
-            Self::Block(block) => block.decode_row(encoded, row),
+            Self::Block(block) => block.dequantize_row(encoded, row),
             Self::Row(ty) => ty.decode(encoded, row),
         }
     }

@@ -49,7 +49,7 @@ extension Session {
         return try await retryAfterPause(call, canRepeat: true) { session throws(SiskinError) in
             guard let number = answer.number, session.isCurrent(number) else {
                 let message = "another prompt was begun; iterate over its answer"
-                throw SiskinError(.state, place: "session", message: message)
+                throw SiskinError(.state, location: "session", message: message)
             }
             return try await session.next(call)
         }
@@ -78,10 +78,10 @@ extension Session {
                 return try await body(self)
             } catch {
                 // A cancellation that came neither from the task nor from `cancel()` came from a pause.
-                guard [.paused, .cancelled].contains(error.code), !Task.isCancelled else { throw error }
-                if error.code == .cancelled, runner.isCancelled(call) { throw error }
+                guard [.paused, .canceled].contains(error.code), !Task.isCancelled else { throw error }
+                if error.code == .canceled, runner.isCancelled(call) { throw error }
                 // A call that failed with `.paused` has not begun.
-                if error.code == .cancelled, !canRepeat, try stats().position != before { throw error }
+                if error.code == .canceled, !canRepeat, try stats().position != before { throw error }
                 await pauseGate.wait { runner.isCancelled(call) }
             }
         }

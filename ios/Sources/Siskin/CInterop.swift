@@ -8,7 +8,7 @@ func check(_ error: OpaquePointer?) throws(SiskinError) {
     defer { siskin_error_free(error) }
     throw SiskinError(
         SiskinError.Code(number: Int32(siskin_error_code(error).rawValue)),
-        place: String(cString: siskin_error_place(error)),
+        location: String(cString: siskin_error_location(error)),
         message: String(cString: siskin_error_message(error))
     )
 }
@@ -19,7 +19,7 @@ func makeHandle(_ call: (inout OpaquePointer?) -> OpaquePointer?) throws(SiskinE
     try check(call(&out))
     guard let out else {
         let message = "returned neither a handle nor an error; please report this"
-        throw SiskinError(.null, place: "library", message: message)
+        throw SiskinError(.null, location: "library", message: message)
     }
     return out
 }
@@ -64,7 +64,7 @@ func array<T>(_ start: UnsafePointer<T>?, _ count: Int) -> [T] {
 /// Converts an argument to a type of the header; throws if it is negative or too large.
 func native<T: FixedWidthInteger>(_ value: Int, _ name: String, as type: T.Type = T.self) throws(SiskinError) -> T {
     guard value >= 0, let converted = T(exactly: value) else {
-        throw SiskinError(.argument, place: name, message: "\(value) is out of range; pass a value from 0 to \(T.max)")
+        throw SiskinError(.argument, location: name, message: "\(value) is out of range; pass a value from 0 to \(T.max)")
     }
     return converted
 }
@@ -72,7 +72,7 @@ func native<T: FixedWidthInteger>(_ value: Int, _ name: String, as type: T.Type 
 /// Returns the path of a file URL.
 func filePath(_ url: URL) throws(SiskinError) -> String {
     guard url.isFileURL else {
-        throw SiskinError(.argument, place: url.absoluteString, message: "not a file URL; download the file first")
+        throw SiskinError(.argument, location: url.absoluteString, message: "not a file URL; download the file first")
     }
     return url.path(percentEncoded: false)
 }

@@ -27,7 +27,7 @@ func runInBackground<T: Sendable>(
         await withCheckedContinuation { continuation in
             DispatchQueue.global(qos: .userInitiated).async {
                 continuation.resume(returning: Result { () throws(SiskinError) in
-                    if flag.isSet { throw SiskinError(.cancelled, place: "task", message: "was canceled") }
+                    if flag.isSet { throw SiskinError(.canceled, location: "task", message: "was canceled") }
                     return try work { flag.isSet }
                 })
             }
@@ -64,13 +64,13 @@ final class CallRunner: @unchecked Sendable {
     /// Whether the library was asked to cancel the running call.
     private var isCancelRequested = false
     /// All calls up to this number are canceled.
-    private var lastCancelled: UInt64 = 0
+    private var lastCanceled: UInt64 = 0
     /// Whether `cancel()` was called between two calls that generate the same answer.
     private var cancelsAnswer = false
     /// The last call that failed because of `cancelsAnswer`.
     private var endedAnswer: UInt64 = 0
     /// A call whose task was canceled before it began.
-    private var cancelledBeforeStart: UInt64 = 0
+    private var canceledBeforeStart: UInt64 = 0
 
     /// Takes over a handle; `makeCancelHandle` creates its cancel handle.
     init(
@@ -119,7 +119,7 @@ final class CallRunner: @unchecked Sendable {
     func cancel() {
         lock.lock()
         defer { lock.unlock() }
-        lastCancelled = lastRegistered
+        lastCanceled = lastRegistered
         if isRunning { requestCancel() } else { cancelsAnswer = true }
     }
 
@@ -127,7 +127,7 @@ final class CallRunner: @unchecked Sendable {
     func isCancelled(_ call: UInt64) -> Bool {
         lock.lock()
         defer { lock.unlock() }
-        return call <= lastCancelled || call == endedAnswer
+        return call <= lastCanceled || call == endedAnswer
     }
 
     /// Cancels the running call again if it was canceled before: resuming a session clears pending cancellations.
@@ -143,7 +143,7 @@ final class CallRunner: @unchecked Sendable {
         lock.lock()
         defer { lock.unlock() }
         guard isRunning else { return }
-        lastCancelled = max(lastCancelled, current)
+        lastCanceled = max(lastCanceled, current)
         requestCancel()
     }
 
@@ -160,13 +160,13 @@ final class CallRunner: @unchecked Sendable {
         cancelsAnswer = false
         if endsAnswer {
             endedAnswer = call
-            throw SiskinError(.cancelled, place: "session", message: "the answer was canceled; next() continues it")
+            throw SiskinError(.canceled, location: "session", message: "the answer was canceled; next() continues it")
         }
-        if call <= lastCancelled {
-            throw SiskinError(.cancelled, place: "call", message: "was canceled before it began")
+        if call <= lastCanceled {
+            throw SiskinError(.canceled, location: "call", message: "was canceled before it began")
         }
-        if cancelledBeforeStart == call {
-            throw SiskinError(.cancelled, place: "task", message: "was canceled before the call began")
+        if canceledBeforeStart == call {
+            throw SiskinError(.canceled, location: "task", message: "was canceled before the call began")
         }
         isRunning = true
     }
@@ -183,7 +183,7 @@ final class CallRunner: @unchecked Sendable {
         lock.lock()
         defer { lock.unlock() }
         guard current == call else { return }
-        if isRunning { requestCancel() } else { cancelledBeforeStart = call }
+        if isRunning { requestCancel() } else { canceledBeforeStart = call }
     }
 
     private func requestCancel() {

@@ -42,7 +42,7 @@ public enum Library {
     static func checkVersion() throws(SiskinError) {
         guard abiVersion >= UInt32(SISKIN_ABI_VERSION) else {
             let message = "has interface version \(abiVersion); link version \(SISKIN_ABI_VERSION) or later"
-            throw SiskinError(.version, place: "library", message: message)
+            throw SiskinError(.version, location: "library", message: message)
         }
     }
 

@@ -29,7 +29,7 @@ public struct Message: Sendable, Hashable, Codable {
 
     static func json(_ messages: [Message]) throws(SiskinError) -> String {
         do { return String(decoding: try JSONEncoder().encode(messages), as: UTF8.self) } catch {
-            throw SiskinError(.argument, place: "messages", message: "\(error)")
+            throw SiskinError(.argument, location: "messages", message: "\(error)")
         }
     }
 }

@@ -21,7 +21,7 @@ public final class Model: Sendable {
         }
     }
 
-    /// Returns warnings about the model, such as that it runs slower than it could.
+    /// Returns warnings about the model, for example that it cannot use the fast kernels.
     public func warnings() throws(SiskinError) -> [String] {
         try handle.use { model throws(SiskinError) in
             let info = try readStruct(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) }

@@ -28,7 +28,7 @@ extension Model {
         options: ModelOptions = ModelOptions()
     ) async throws(SiskinError) {
         if length == 0 {
-            throw SiskinError(.argument, place: "length", message: "is 0; pass nil to read up to the end of the file")
+            throw SiskinError(.argument, location: "length", message: "is 0; pass nil to read up to the end of the file")
         }
         let file = SendableFileHandle(fileHandle)
         let handle = try await Model.load(options) { options, out in
@@ -69,7 +69,7 @@ extension Model {
     ) async throws(SiskinError) {
         guard let url = bundle.url(forResource: name, withExtension: fileExtension) else {
             let message = "not a resource of \(bundle.bundlePath)"
-            throw SiskinError(.io, place: "\(name).\(fileExtension)", message: message)
+            throw SiskinError(.io, location: "\(name).\(fileExtension)", message: message)
         }
         try await self.init(contentsOf: url, options: options)
     }

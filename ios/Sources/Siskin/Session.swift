@@ -3,7 +3,7 @@ import Foundation
 
 /// A conversation or sequence with its KV cache. Calls run one after the other, on a thread of the session.
 ///
-/// If the task of a call is canceled, the call ends within milliseconds with `SiskinError.Code.cancelled`, and the
+/// If the task of a call is canceled, the call ends within milliseconds with `SiskinError.Code.canceled`, and the
 /// session is restored to its state before the call. There is one exception: if a sliding window has moved or a
 /// recurrent state has changed, a canceled prompt that follows other tokens stays partly processed, and `stats()`
 /// returns the number of tokens.

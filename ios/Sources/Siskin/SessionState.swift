@@ -102,7 +102,7 @@ extension Session {
     }
 
     /// Pauses the session, for when an app goes to the background: a running call ends within milliseconds with
-    /// `SiskinError.Code.cancelled`, and later calls fail with `SiskinError.Code.paused`. Nothing is lost: streams
+    /// `SiskinError.Code.canceled`, and later calls fail with `SiskinError.Code.paused`. Nothing is lost: streams
     /// wait, and continue once the session is resumed.
     public nonisolated func pause() throws(SiskinError) {
         try pauseGate.pause { () throws(SiskinError) in

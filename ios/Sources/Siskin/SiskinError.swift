@@ -6,19 +6,19 @@ public struct SiskinError: Error, Sendable, Hashable {
     /// The code of the error.
     public let code: Code
     /// The location of the error: a file, section and field, or the name of an argument.
-    public let place: String
+    public let location: String
     /// What is wrong and, where possible, what to do.
     public let message: String
 
     /// Creates an error, such as for tests.
-    public init(_ code: Code, place: String, message: String) {
+    public init(_ code: Code, location: String, message: String) {
         self.code = code
-        self.place = place
+        self.location = location
         self.message = message
     }
 
     /// Whether the call was canceled: by its task, by `cancel()`, or because its object was paused or closed.
-    public var isCancellation: Bool { code == .cancelled }
+    public var isCancellation: Bool { code == .canceled }
 }
 
 extension SiskinError {
@@ -48,14 +48,14 @@ extension SiskinError {
         case null
         /// A handle is of another type: never caused by this package.
         case handle
-        /// A text is not UTF-8: Swift strings always are.
+        /// A string is not UTF-8: Swift strings always are.
         case utf8
         /// A struct does not have the size that the library expects: never caused by this package.
         case structSize
         /// The object is in a state that does not allow the call; for example, it was closed.
         case state
         /// The call was canceled. It can be made again.
-        case cancelled
+        case canceled
         /// The model produced NaN or infinity.
         case numeric
         /// Another call is using the object, or the call came from a callback.
@@ -93,7 +93,7 @@ extension SiskinError.Code {
         (.utf8, SISKIN_ERROR_UTF8),  // 212
         (.structSize, SISKIN_ERROR_STRUCT_SIZE),  // 213
         (.state, SISKIN_ERROR_STATE),  // 300
-        (.cancelled, SISKIN_ERROR_CANCELLED),  // 301
+        (.canceled, SISKIN_ERROR_CANCELED),  // 301
         (.numeric, SISKIN_ERROR_NUMERIC),  // 302
         (.busy, SISKIN_ERROR_BUSY),  // 310
         (.poisoned, SISKIN_ERROR_POISONED),  // 311
@@ -119,9 +119,9 @@ extension SiskinError.Code {
 }
 
 extension SiskinError: CustomStringConvertible, LocalizedError {
-    /// The place and the message.
-    public var description: String { place.isEmpty ? message : "\(place): \(message)" }
+    /// The location and the message.
+    public var description: String { location.isEmpty ? message : "\(location): \(message)" }
 
-    /// The place and the message, which `localizedDescription` returns.
+    /// The location and the message, which `localizedDescription` returns.
     public var errorDescription: String? { description }
 }

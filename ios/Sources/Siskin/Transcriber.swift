@@ -89,7 +89,7 @@ public actor Transcriber {
         }
     }
 
-    /// Transcribes the contents of a WAVE file.
+    /// Transcribes the contents of a WAV file.
     public func transcribe(wav data: Data) async throws(SiskinError) -> Transcript {
         try await transcript { transcriber in
             withBytes(data) { siskin_transcriber_transcribe_wav(transcriber, $0, $1) }
@@ -99,7 +99,7 @@ public actor Transcriber {
     private func nativeSampleRate(_ rate: Double) throws(SiskinError) -> UInt32 {
         guard let converted = UInt32(exactly: rate) else {
             let message = "\(rate) Hz is not supported; pass a whole number"
-            throw SiskinError(.argument, place: "sampleRate", message: message)
+            throw SiskinError(.argument, location: "sampleRate", message: message)
         }
         return converted
     }

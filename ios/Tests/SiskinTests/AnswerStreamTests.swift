@@ -110,7 +110,7 @@ final class AnswerStreamTests: XCTestCase {
         try await Task.sleep(for: .milliseconds(20))
         let waiting = Task { try await session.prompt("And?") }
         waiting.cancel()
-        await assertThrows(.cancelled) { try await waiting.value }
+        await assertThrows(.canceled) { try await waiting.value }
         try await blocking.value
         while let chunk = try await stream.next() { answer.append(chunk) }
         XCTAssertEqual(answer, expected)
@@ -126,7 +126,7 @@ final class AnswerStreamTests: XCTestCase {
             }
         }
         // In a canceled task, a stream ends or throws.
-        do { try await generation.value } catch let error as SiskinError { XCTAssertEqual(error.code, .cancelled) }
+        do { try await generation.value } catch let error as SiskinError { XCTAssertEqual(error.code, .canceled) }
         XCTAssertEqual(count.value, 3)
         let answer = try await collect(session.chat("And?"))
         XCTAssertFalse(answer.tokens.isEmpty)
@@ -137,7 +137,7 @@ final class AnswerStreamTests: XCTestCase {
         var stream = session.chat("Why?").makeAsyncIterator()
         _ = try await stream.next()
         session.cancel()
-        await assertThrows(.cancelled) { try await stream.next() }
+        await assertThrows(.canceled) { try await stream.next() }
         // The answer can be continued, and the cancellation does not affect later calls.
         let chunk = try await session.next()
         XCTAssertNotNil(chunk)

@@ -13,13 +13,13 @@ final class CancellationTests: XCTestCase {
                 do {
                     try await session.prompt(tokens: longPrompt)
                 } catch let error as SiskinError { return (error, clock.now) }
-                throw SiskinError(.panic, place: "test", message: "the prefill was not canceled")
+                throw SiskinError(.panic, location: "test", message: "the prefill was not canceled")
             }
             try await Task.sleep(for: .milliseconds(50 + 37 * round))
             let start = clock.now
             prefill.cancel()
             let (error, end) = try await prefill.value
-            XCTAssertEqual(error.code, .cancelled)
+            XCTAssertEqual(error.code, .canceled)
             XCTAssertTrue(error.isCancellation)
             latencies.append(end - start)
             let position = try await session.stats().position
@@ -40,7 +40,7 @@ final class CancellationTests: XCTestCase {
             let generation = Task {
                 do {
                     for try await _ in session.complete("Once upon a time") { count.withLock { $0 += 1 } }
-                } catch let error as SiskinError { XCTAssertEqual(error.code, .cancelled) }
+                } catch let error as SiskinError { XCTAssertEqual(error.code, .canceled) }
                 return clock.now
             }
             while count.value < 3 + round { try await Task.sleep(for: .milliseconds(1)) }
@@ -60,7 +60,7 @@ final class CancellationTests: XCTestCase {
         let waiting = Task { try await session.prompt("x") }
         try await Task.sleep(for: .milliseconds(20))
         waiting.cancel()
-        await assertThrows(.cancelled) { try await waiting.value }
+        await assertThrows(.canceled) { try await waiting.value }
         try await blocking.value
         let tokens = try await session.stats().promptTokens
         XCTAssertEqual(tokens, 0)
@@ -87,7 +87,7 @@ final class CancellationTests: XCTestCase {
             ]
             try await Task.sleep(for: .milliseconds(20))
             session.cancel()
-            for task in waiting { await assertThrows(.cancelled) { try await task.value } }
+            for task in waiting { await assertThrows(.canceled) { try await task.value } }
             try await blocking.value
             let tokens = try await session.stats().promptTokens
             XCTAssertEqual(tokens, 0)
@@ -130,14 +130,14 @@ final class CancellationTests: XCTestCase {
             try await Task.sleep(for: .milliseconds(100))
             if callsCancel { session.cancel() } else { prefill.cancel() }
             try session.resume()
-            await assertThrows(.cancelled) { try await prefill.value }
+            await assertThrows(.canceled) { try await prefill.value }
         }
         let prefill = Task { try await session.prompt(tokens: longPrompt) }
         try await Task.sleep(for: .milliseconds(100))
         async let closed: Void = session.close()
         try? session.resume()
         await closed
-        await assertThrows(.cancelled) { try await prefill.value }
+        await assertThrows(.canceled) { try await prefill.value }
     }
 
     func testLongCallsDoNotBlockCooperativePool() async throws {

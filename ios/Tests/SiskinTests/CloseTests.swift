@@ -17,7 +17,7 @@ final class CloseTests: XCTestCase {
             do {
                 try await generation.value
             } catch let error as SiskinError {
-                XCTAssertTrue([.cancelled, .state].contains(error.code), "\(error)")
+                XCTAssertTrue([.canceled, .state].contains(error.code), "\(error)")
             }
             await session.close()
             await assertThrows(.state) { try await session.next() }
@@ -39,7 +39,7 @@ final class CloseTests: XCTestCase {
             let start = clock.now
             await session.close()
             latencies.append(clock.now - start)
-            await assertThrows(.cancelled) { try await prefill.value }
+            await assertThrows(.canceled) { try await prefill.value }
         }
         XCTAssertLessThan(report("closing during a prompt", latencies).median, maxCancellationLatency)
     }

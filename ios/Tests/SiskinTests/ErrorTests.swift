@@ -36,13 +36,13 @@ final class ErrorTests: XCTestCase {
             XCTAssertThrowsError(try check(pointer)) { error in
                 guard let error = error as? SiskinError else { return XCTFail("\(error)") }
                 XCTAssertEqual(error.code.number, number)
-                if [.cancelled, .busy, .outOfMemory].contains(error.code) {
-                    // These errors are static: they have a fixed message and no place.
-                    XCTAssertEqual(error.place, "")
+                if [.canceled, .busy, .outOfMemory].contains(error.code) {
+                    // These errors are static: they have a fixed message and no location.
+                    XCTAssertEqual(error.location, "")
                     XCTAssertFalse(error.message.isEmpty)
                     XCTAssertEqual(error.localizedDescription, error.message)
                 } else {
-                    XCTAssertEqual(error.place, "testing")
+                    XCTAssertEqual(error.location, "testing")
                     XCTAssertEqual(error.message, "requested by the test")
                     XCTAssertEqual(error.localizedDescription, "testing: requested by the test")
                 }

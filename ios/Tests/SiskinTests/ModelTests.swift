@@ -128,7 +128,7 @@ final class ModelTests: XCTestCase {
         // Other weights of the same architecture are accepted on request only.
         let source = chat.deletingPathExtension()
         options.packedCache = .disabled
-        options.recipe = "w8r"
+        options.quantization = "w8r"
         await assertThrows(.argument) { [options] in try await Model(contentsOf: source, options: options) }
         options.allowAnyBase = true
         _ = try await Model(contentsOf: source, options: options)
@@ -142,7 +142,7 @@ final class ModelTests: XCTestCase {
         defer { try? FileManager.default.removeItem(at: folder) }
         let cache = folder.appending(path: "inner")
         let progress = Locked<[Int]>([])
-        let options = ModelOptions(packedCache: .folder(cache), recipe: "f32") { written, _ in
+        let options = ModelOptions(packedCache: .folder(cache), quantization: "f32") { written, _ in
             progress.withLock { $0.append(written) }
             return true
         }
@@ -151,8 +151,8 @@ final class ModelTests: XCTestCase {
         XCTAssertEqual(progress.value, progress.value.sorted())
         XCTAssertGreaterThan(progress.value.last ?? 0, 100_000)
         XCTAssertFalse(try FileManager.default.contentsOfDirectory(atPath: cache.path).isEmpty)
-        let canceling = ModelOptions(packedCache: .disabled, recipe: "f32") { _, _ in false }
-        await assertThrows(.cancelled) { try await Model(contentsOf: source, options: canceling) }
+        let canceling = ModelOptions(packedCache: .disabled, quantization: "f32") { _, _ in false }
+        await assertThrows(.canceled) { try await Model(contentsOf: source, options: canceling) }
     }
 
     func testCancelingTaskCancelsLoading() async throws {
@@ -166,12 +166,12 @@ final class ModelTests: XCTestCase {
         let loading = Task { try await Model(contentsOf: source, options: options) }
         while !hasBegun.value { try await Task.sleep(for: .milliseconds(1)) }
         loading.cancel()
-        await assertThrows(.cancelled) { try await loading.value }
+        await assertThrows(.canceled) { try await loading.value }
         let canceled = Task {
             withUnsafeCurrentTask { $0?.cancel() }
             return try await Model(contentsOf: source, options: options)
         }
-        await assertThrows(.cancelled) { try await canceled.value }
+        await assertThrows(.canceled) { try await canceled.value }
     }
 
     func testRemovedLogHandlerIsNotCalled() async throws {

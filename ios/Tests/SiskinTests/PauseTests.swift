@@ -75,7 +75,7 @@ final class PauseTests: XCTestCase {
         let canceled = Task { try await collect(session.chat("Why?")) }
         try await Task.sleep(for: .milliseconds(20))
         canceled.cancel()
-        await assertThrows(.cancelled) { try await canceled.value }
+        await assertThrows(.canceled) { try await canceled.value }
         let closed = Task { try await collect(session.chat("Why?")) }
         try await Task.sleep(for: .milliseconds(20))
         await session.close()
@@ -89,12 +89,12 @@ final class PauseTests: XCTestCase {
         // Canceled between two chunks, before the pause.
         session.cancel()
         try session.pause()
-        await assertThrows(.cancelled) { try await stream.next() }
+        await assertThrows(.canceled) { try await stream.next() }
         // Canceled during the pause.
         let waiting = Task { try await collect(session.chat("And?")) }
         try await Task.sleep(for: .milliseconds(50))
         session.cancel()
-        await assertThrows(.cancelled) { try await waiting.value }
+        await assertThrows(.canceled) { try await waiting.value }
         try session.resume()
         let answer = try await collect(session.chat("And?"))
         XCTAssertFalse(answer.tokens.isEmpty)
@@ -109,7 +109,7 @@ final class PauseTests: XCTestCase {
             try await Task.sleep(for: .milliseconds(100))
             session.cancel()
             try session.pause()
-            await assertThrows(.cancelled) { try await generation.value }
+            await assertThrows(.canceled) { try await generation.value }
             try session.resume()
         }
     }

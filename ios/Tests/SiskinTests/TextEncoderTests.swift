@@ -140,7 +140,7 @@ final class TextEncoderTests: XCTestCase {
             try await Task.sleep(for: .milliseconds(60 + 10 * round))
             let start = clock.now
             if round % 2 == 0 { embedding.cancel() } else { encoder.cancel() }
-            await assertThrows(.cancelled) { try await embedding.value }
+            await assertThrows(.canceled) { try await embedding.value }
             latencies.append(clock.now - start)
         }
         XCTAssertLessThan(report("canceled embeddings", latencies).median, maxCancellationLatency)

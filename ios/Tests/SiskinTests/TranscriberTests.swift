@@ -58,7 +58,7 @@ final class TranscriberTests: XCTestCase {
         let clock = ContinuousClock()
         let start = clock.now
         transcription.cancel()
-        await assertThrows(.cancelled) { try await transcription.value }
+        await assertThrows(.canceled) { try await transcription.value }
         XCTAssertLessThan(report("a canceled transcription", [clock.now - start]).median, maxCancellationLatency)
         await transcriber.close()
         await assertThrows(.state) { try await transcriber.transcribe(wav: wav) }

@@ -10,36 +10,39 @@ use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 
 /// Requests permission, and returns whether this process may use int8 tiles.
 pub(super) fn usable() -> bool {
-    in_processor() && kept_by_the_system() && permitted() && seen_to_work()
+    cpu_has_amx() && os_saves_tiles() && request_permission() && trial_succeeds()
 }
 
-fn in_processor() -> bool {
-    const TILES: u32 = 1 << 24;
-    const BYTES: u32 = 1 << 25;
-    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & (TILES | BYTES) == TILES | BYTES
+fn cpu_has_amx() -> bool {
+    const AMX_TILE: u32 = 1 << 24;
+    const AMX_INT8: u32 = 1 << 25;
+    const AMX: u32 = AMX_TILE | AMX_INT8;
+    __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & AMX == AMX
 }
 
 /// Returns whether the operating system saves the tiles and their configuration on a context switch.
-fn kept_by_the_system() -> bool {
-    const READABLE: u32 = 1 << 27;
-    const TILES: u64 = 3 << 17;
+fn os_saves_tiles() -> bool {
+    const OSXSAVE: u32 = 1 << 27;
+    const XTILECFG: u64 = 1 << 17;
+    const XTILEDATA: u64 = 1 << 18;
+    const XTILE: u64 = XTILECFG | XTILEDATA;
     // SAFETY: the OSXSAVE bit says that the register can be read.
-    __cpuid(1).ecx & READABLE != 0 && unsafe { extended_state() } & TILES == TILES
+    __cpuid(1).ecx & OSXSAVE != 0 && unsafe { xcr0() } & XTILE == XTILE
 }
 
 #[target_feature(enable = "xsave")]
-fn extended_state() -> u64 {
+fn xcr0() -> u64 {
     // SAFETY: extended control register 0 always exists.
     unsafe { _xgetbv(0) }
 }
 
-/// Requests permission to use tile data, for all threads of the process.
-fn permitted() -> bool {
-    const PROCESS_CONTROL: usize = 158;
-    const REQUEST: usize = 0x1023;
-    const TILE_DATA: usize = 18;
+/// Requests permission to use tile data (`XTILEDATA`), for all threads of the process.
+fn request_permission() -> bool {
+    const SYS_ARCH_PRCTL: usize = 158;
+    const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
+    const XFEATURE_XTILEDATA: usize = 18;
     // SAFETY: the system call does not access our memory.
-    unsafe { system_call(PROCESS_CONTROL, [REQUEST, TILE_DATA, 0, 0]) == 0 }
+    unsafe { system_call(SYS_ARCH_PRCTL, [ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA, 0, 0]) == 0 }
 }
 
 /// A configuration of three tiles, the input and the output.
@@ -50,7 +53,7 @@ struct Trial {
     result: [[i32; 16]; 16],
 }
 
-fn seen_to_work() -> bool {
+fn trial_succeeds() -> bool {
     let mut configuration = [0; 64];
     configuration[0] = 1;
     for tile in 0..3 {
@@ -68,23 +71,28 @@ fn seen_to_work() -> bool {
 /// # Safety
 /// The machine must run Linux.
 unsafe fn in_a_child(trial: &mut Trial) -> bool {
-    const MASK: usize = 14;
-    const SET: usize = 2;
-    const WAIT: usize = 61;
-    const ALL_CHILDREN: usize = 0x4000_0000;
+    const SYS_RT_SIGPROCMASK: usize = 14;
+    const SIG_SETMASK: usize = 2;
+    const SYS_WAIT4: usize = 61;
+    /// `__WALL`: also children without an exit signal.
+    const WALL: usize = 0x4000_0000;
     // Block all signals but SIGILL and SIGSEGV: no signal handler of the host runs in the child, and nothing
     // interrupts the wait.
     let (blocked, mut before) = (!(1_u64 << 3 | 1 << 10), 0_u64);
     let mut status = -1_i32;
     // SAFETY: every address is that of a local variable.
     unsafe {
-        if system_call(MASK, [SET, (&raw const blocked).addr(), (&raw mut before).addr(), 8]) != 0 {
+        if system_call(
+            SYS_RT_SIGPROCMASK,
+            [SIG_SETMASK, (&raw const blocked).addr(), (&raw mut before).addr(), 8],
+        ) != 0
+        {
             return false;
         }
         let child = multiply(trial);
-        let ended = child > 0
-            && system_call(WAIT, [child as usize, (&raw mut status).addr(), ALL_CHILDREN, 0]) == child;
-        system_call(MASK, [SET, (&raw const before).addr(), 0, 8]);
+        let ended =
+            child > 0 && system_call(SYS_WAIT4, [child as usize, (&raw mut status).addr(), WALL, 0]) == child;
+        system_call(SYS_RT_SIGPROCMASK, [SIG_SETMASK, (&raw const before).addr(), 0, 8]);
         ended && status == 0
     }
 }
@@ -179,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_that_is_refused_is_no_harm() {
+    fn a_child_that_faults_does_no_harm() {
         let mut trial = Trial { configuration: [1; 64], ones: [[1; 64]; 16], result: [[0; 16]; 16] };
         // SAFETY: the trial is valid; its tile configuration is invalid, so that every machine faults.
         assert!(!unsafe { in_a_child(&mut trial) });
@@ -189,9 +197,9 @@ mod tests {
     #[test]
     fn the_answer_is_that_of_the_processor() {
         // Without permission, the child faults even on a processor with AMX: request it first.
-        let permitted = permitted();
+        let permitted = request_permission();
         // On a processor without AMX, the child must have faulted.
-        assert_eq!(seen_to_work() && permitted, usable());
-        assert!(in_processor() || !usable());
+        assert_eq!(trial_succeeds() && permitted, usable());
+        assert!(cpu_has_amx() || !usable());
     }
 }

@@ -59,7 +59,7 @@ fn multiply_add<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {
     if const { S::REGISTERS >= 32 } {
         run::<S, ROUND>(s, rounds, x, y, out);
     } else {
-        // Only half as many accumulator chains fit into the registers.
+        // Only half as many accumulator chains fit in the registers.
         run::<S, { ROUND / 2 }>(s, 2 * rounds, x, y, out);
     }
 }

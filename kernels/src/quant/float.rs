@@ -11,7 +11,7 @@ pub(super) const F32: BlockCodec = BlockCodec {
     bytes: 4,
     panel: PanelType::F32,
     form: BlockForm::Float(|bytes, out| convert(bytes, out, f32::from_le_bytes)),
-    encode: Some(|values, _, out| out.copy_from_slice(&values[0].to_le_bytes())),
+    quantize: Some(|values, _, out| out.copy_from_slice(&values[0].to_le_bytes())),
     join: None,
 };
 
@@ -22,7 +22,7 @@ pub(super) const F16: BlockCodec = BlockCodec {
     bytes: 2,
     panel: PanelType::F16,
     form: BlockForm::Float(|bytes, out| convert(bytes, out, |bytes| f16::from_le_bytes(bytes).to_f32())),
-    encode: Some(|values, _, out| out.copy_from_slice(&f16::from_f32(values[0]).to_le_bytes())),
+    quantize: Some(|values, _, out| out.copy_from_slice(&f16::from_f32(values[0]).to_le_bytes())),
     join: None,
 };
 
@@ -33,7 +33,7 @@ pub(super) const BF16: BlockCodec = BlockCodec {
     bytes: 2,
     panel: PanelType::BF16,
     form: BlockForm::Float(|bytes, out| convert(bytes, out, |bytes: [u8; 2]| f32::from_le_bytes([0, 0, bytes[0], bytes[1]]))),
-    encode: Some(|values, _, out| out.copy_from_slice(&bf16::from_f32(values[0]).to_le_bytes())),
+    quantize: Some(|values, _, out| out.copy_from_slice(&bf16::from_f32(values[0]).to_le_bytes())),
     join: None,
 };
 

@@ -13,7 +13,7 @@ pub(super) const SMALL: BlockCodec = BlockCodec {
     bytes: 50,
     panel: PanelType::Q8S16,
     form: BlockForm::Integer(split_small),
-    encode: None,
+    quantize: None,
     join: None,
 };
 
@@ -25,7 +25,7 @@ pub(super) const MEDIUM: BlockCodec = BlockCodec {
     bytes: 56,
     panel: PanelType::Q8S16,
     form: BlockForm::Integer(split_medium),
-    encode: None,
+    quantize: None,
     join: None,
 };
 

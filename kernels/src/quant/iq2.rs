@@ -13,7 +13,7 @@ pub(super) const TINY: BlockCodec = BlockCodec {
     bytes: 66,
     panel: PanelType::Q8S16,
     form: BlockForm::Integer(split_tiny),
-    encode: None,
+    quantize: None,
     join: None,
 };
 
@@ -25,7 +25,7 @@ pub(super) const EXTRA_SMALL: BlockCodec = BlockCodec {
     bytes: 74,
     panel: PanelType::Q8S16,
     form: BlockForm::Integer(split_extra_small),
-    encode: None,
+    quantize: None,
     join: None,
 };
 
@@ -37,7 +37,7 @@ pub(super) const SMALL: BlockCodec = BlockCodec {
     bytes: 82,
     panel: PanelType::Q8S16,
     form: BlockForm::Integer(split_small),
-    encode: None,
+    quantize: None,
     join: None,
 };
 

@@ -13,7 +13,7 @@ pub(super) const TINY: BlockCodec = BlockCodec {
     bytes: 98,
     panel: PanelType::Q8S16,
     form: BlockForm::Integer(split_tiny),
-    encode: None,
+    quantize: None,
     join: None,
 };
 
@@ -25,7 +25,7 @@ pub(super) const SMALL: BlockCodec = BlockCodec {
     bytes: 110,
     panel: PanelType::Q8S16,
     form: BlockForm::Integer(split_small),
-    encode: None,
+    quantize: None,
     join: None,
 };
 

@@ -14,7 +14,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 136,
     panel: PanelType::IQ4XS,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -32,7 +32,7 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
 
 const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     symmetric_factors(values, weights, (TableLevels(&IQ4_NL), REACH, 32, -32.0), &mut parts);
     join(&parts, 0, block);

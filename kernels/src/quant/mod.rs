@@ -16,7 +16,7 @@ use crate::panel::PanelType;
 use bit_fields::BlockFields;
 
 /// Encodes one block: values, optional importance of each value, bytes of the block.
-pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
+pub(crate) type Quantize = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 /// Splits block number `slot` of a panel block into its fields.
 pub(crate) type Split = fn(block: &[u8], slot: usize, parts: &mut BlockFields);
@@ -37,7 +37,7 @@ pub struct BlockCodec {
     /// The panel type that holds these weights exactly.
     pub panel: PanelType,
     form: BlockForm,
-    encode: Option<Encode>,
+    quantize: Option<Quantize>,
     join: Option<Join>,
 }
 
@@ -51,23 +51,23 @@ pub(crate) enum BlockForm {
 }
 
 impl BlockCodec {
-    /// Decodes one block; returns `false`, with nothing written, if a length does not match the type.
-    pub fn decode(&self, block: &[u8], out: &mut [f32]) -> bool {
-        block.len() == self.bytes && out.len() == self.elements && self.decode_blocks(block, out)
+    /// Dequantizes one block; returns `false`, with nothing written, if a length does not match the type.
+    pub fn dequantize(&self, block: &[u8], out: &mut [f32]) -> bool {
+        block.len() == self.bytes && out.len() == self.elements && self.dequantize_blocks(block, out)
     }
 
-    /// Encodes one block, minimizing the squared error weighted by `weights` (all equal if `None`) within the
+    /// Quantizes one block, minimizing the squared error weighted by `weights` (all equal if `None`) within the
     /// search space. Returns `false`, with nothing written, if a length does not match the type or the type
     /// has no encoder.
-    pub fn encode(&self, values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) -> bool {
+    pub fn quantize(&self, values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) -> bool {
         values.len() == self.elements
             && block.len() == self.bytes
-            && self.encode_blocks(values, weights, block)
+            && self.quantize_blocks(values, weights, block)
     }
 
     /// Returns whether the type has an encoder.
-    pub fn can_encode(&self) -> bool {
-        self.encode.is_some()
+    pub fn can_quantize(&self) -> bool {
+        self.quantize.is_some()
     }
 
     /// Returns whether [`unpack`](crate::panel::unpack) restores the blocks from panels.
@@ -84,7 +84,7 @@ impl BlockCodec {
         self.join
     }
 
-    fn decode_blocks(&self, blocks: &[u8], out: &mut [f32]) -> bool {
+    fn dequantize_blocks(&self, blocks: &[u8], out: &mut [f32]) -> bool {
         match self.form {
             BlockForm::Float(convert) => convert(blocks, out),
             BlockForm::Integer(split) => {
@@ -99,14 +99,14 @@ impl BlockCodec {
         true
     }
 
-    fn encode_blocks(&self, values: &[f32], weights: Option<&[f32]>, blocks: &mut [u8]) -> bool {
-        let Some(encode) = self.encode else { return false };
+    fn quantize_blocks(&self, values: &[f32], weights: Option<&[f32]>, blocks: &mut [u8]) -> bool {
+        let Some(quantize) = self.quantize else { return false };
         if weights.is_some_and(|weights| weights.len() != values.len()) {
             return false;
         }
         for (i, block) in blocks.chunks_exact_mut(self.bytes).enumerate() {
             let columns = i * self.elements..(i + 1) * self.elements;
-            encode(&values[columns.clone()], weights.map(|weights| &weights[columns]), block);
+            quantize(&values[columns.clone()], weights.map(|weights| &weights[columns]), block);
         }
         true
     }
@@ -194,14 +194,14 @@ impl BlockType {
         (k / codec.elements).checked_mul(codec.bytes)
     }
 
-    /// Decodes a row into `out`; returns `false`, with nothing written, if the lengths do not match.
-    pub fn decode_row(self, row: &[u8], out: &mut [f32]) -> bool {
-        self.row_bytes(out.len()) == Some(row.len()) && self.codec().decode_blocks(row, out)
+    /// Dequantizes a row into `out`; returns `false`, with nothing written, if the lengths do not match.
+    pub fn dequantize_row(self, row: &[u8], out: &mut [f32]) -> bool {
+        self.row_bytes(out.len()) == Some(row.len()) && self.codec().dequantize_blocks(row, out)
     }
 
-    /// Encodes a row, with errors weighted by `weights` (all equal if `None`); returns `false`, with nothing
+    /// Quantizes a row, with errors weighted by `weights` (all equal if `None`); returns `false`, with nothing
     /// written, if the lengths do not match or the type has no encoder.
-    pub fn encode_row(self, values: &[f32], weights: Option<&[f32]>, row: &mut [u8]) -> bool {
-        self.row_bytes(values.len()) == Some(row.len()) && self.codec().encode_blocks(values, weights, row)
+    pub fn quantize_row(self, values: &[f32], weights: Option<&[f32]>, row: &mut [u8]) -> bool {
+        self.row_bytes(values.len()) == Some(row.len()) && self.codec().quantize_blocks(values, weights, row)
     }
 }

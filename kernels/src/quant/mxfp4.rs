@@ -13,7 +13,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 17,
     panel: PanelType::MXFP4,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -31,7 +31,7 @@ fn scale_bits(exponent: u8) -> u16 {
     }
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = ImportanceWeights::new(weights);
     // The exponent that scales the peak into 4 … 8, the top of the range before doubling, and its neighbors.
     let usual = (peak(values).to_bits() >> 23 & 0xff).saturating_sub(2).min(254) as u8;

@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 84,
     panel: PanelType::Q2K,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -26,7 +26,7 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     parts.m[0] = word(block, 82);
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     affine_factors(values, weights, (3.0, 16, 15.0), &mut parts);
     join(&parts, 0, block);

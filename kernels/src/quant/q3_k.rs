@@ -13,7 +13,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 110,
     panel: PanelType::Q3K,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -34,7 +34,7 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
 
 const REACH: Reach = Reach { from: 0.7, to: 1.6, steps: 18 };
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     symmetric_factors(values, weights, (IntegerLevels(-4.0, 3.0), REACH, 16, -32.0), &mut parts);
     join(&parts, 0, block);

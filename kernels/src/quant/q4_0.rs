@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 18,
     panel: PanelType::Q4,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -23,7 +23,7 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
 
 const REACH: Reach = Reach { from: 0.85, to: 1.3, steps: 18 };
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
     parts.d[0] = symmetric_half(values, weights.from(0), IntegerLevels(-8.0, 7.0), REACH);

@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 20,
     panel: PanelType::Q4M,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -22,7 +22,7 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     put_nibbles(&block[4..], &mut parts.codes[32 * slot..][..32]);
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
     (parts.d[0], parts.m[0]) = affine_half(values, weights.from(0), 15.0);

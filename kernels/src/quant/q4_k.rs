@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 144,
     panel: PanelType::Q4K,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -37,7 +37,7 @@ pub(super) fn put_scales(bytes: &[u8], parts: &mut BlockFields) {
     }
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     affine_factors(values, weights, (15.0, 32, 63.0), &mut parts);
     join(&parts, 0, block);

@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 22,
     panel: PanelType::Q5,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -32,7 +32,7 @@ pub(super) fn put_fifth_bits(bits: u32, codes: &mut [u8]) {
 
 const REACH: Reach = Reach { from: 0.93, to: 1.15, steps: 18 };
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
     parts.d[0] = symmetric_half(values, weights.from(0), IntegerLevels(-16.0, 15.0), REACH);

@@ -13,7 +13,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 24,
     panel: PanelType::Q5M,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -24,7 +24,7 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
     put_fifth_bits(double_word(block, 4), &mut parts.codes[32 * slot..][..32]);
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
     (parts.d[0], parts.m[0]) = affine_half(values, weights.from(0), 31.0);

@@ -14,7 +14,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 176,
     panel: PanelType::Q5K,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -32,7 +32,7 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     }
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     affine_factors(values, weights, (31.0, 32, 63.0), &mut parts);
     join(&parts, 0, block);

@@ -13,7 +13,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 210,
     panel: PanelType::Q6K,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -34,7 +34,7 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
 
 const REACH: Reach = Reach { from: 0.95, to: 1.1, steps: 12 };
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     symmetric_factors(values, weights, (IntegerLevels(-32.0, 31.0), REACH, 16, -128.0), &mut parts);
     join(&parts, 0, block);

@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 34,
     panel: PanelType::Q8,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -23,7 +23,7 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
 
 const REACH: Reach = Reach { from: 0.99, to: 1.01, steps: 10 };
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
     parts.d[0] = symmetric_half(values, weights.from(0), IntegerLevels(-127.0, 127.0), REACH);

@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 54,
     panel: PanelType::TERNARY,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -35,7 +35,7 @@ fn put_digits(bytes: &[u8], codes: &mut [u8]) {
     }
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     (parts.codes, parts.d[0]) = ternary(values, weights);
     join(&parts, 0, block);

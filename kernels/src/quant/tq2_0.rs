@@ -12,7 +12,7 @@ pub(super) const CODEC: BlockCodec = BlockCodec {
     bytes: 66,
     panel: PanelType::TERNARY,
     form: BlockForm::Integer(split),
-    encode: Some(encode),
+    quantize: Some(quantize),
     join: Some(join),
 };
 
@@ -21,7 +21,7 @@ fn split(block: &[u8], _: usize, parts: &mut BlockFields) {
     parts.d[0] = word(block, 64);
 }
 
-fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
+fn quantize(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
     (parts.codes, parts.d[0]) = ternary(values, weights);
     join(&parts, 0, block);

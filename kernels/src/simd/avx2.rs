@@ -160,7 +160,7 @@ impl Simd for Avx2 {
             let mut sum = sum;
             for (half, sum) in sum.iter_mut().enumerate() {
                 let lanes = _mm256_loadu_si256(lanes.as_ptr().add(8 * half).cast());
-                // The sign is moved from the lanes to the other operand; 2 · 127 · 127 fits into 16 bits.
+                // The sign is moved from the lanes to the other operand; 2 · 127 · 127 fits in 16 bits.
                 let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(lanes), _mm256_sign_epi8(a, lanes));
                 *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
             }

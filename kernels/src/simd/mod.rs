@@ -67,7 +67,7 @@ pub(crate) use outline_with;
 /// The operations that row kernels use. A value of an implementing type is a token that proves that the
 /// processor has the instructions.
 pub(crate) trait Simd: InstructionSet {
-    /// Number of sixteen-lane vectors that fit into the registers.
+    /// Number of sixteen-lane vectors that fit in the registers.
     const REGISTERS: usize;
     /// Sixteen f32.
     type F: Copy;
@@ -181,7 +181,7 @@ pub(crate) trait Simd: InstructionSet {
         }
     }
 
-    /// Stores as many lanes as fit into `out`.
+    /// Stores as many lanes as fit in `out`.
     #[inline(always)]
     fn store_part(self, x: Self::F, out: &mut [f32]) {
         match out.first_chunk_mut() {

@@ -164,7 +164,7 @@ impl Simd for Neon {
             let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
             let low = vmull_s8(vget_low_s8(lanes), vget_low_s8(a));
             let high = vmull_high_s8(lanes, a);
-            // Sums of two products fit into 16 bits: 2 · 127 · 127.
+            // Sums of two products fit in 16 bits: 2 · 127 · 127.
             vpadalq_s16(sum[i], vpaddq_s16(low, high))
         })
     }

@@ -38,7 +38,7 @@ fn blocks_decode_to_the_reference_values() {
         let data = golden(ty.name());
         let values = floats(&data["values"]);
         let mut decoded = vec![f32::NAN; values.len()];
-        assert!(ty.decode_row(&data["blocks"], &mut decoded), "{}", ty.name());
+        assert!(ty.dequantize_row(&data["blocks"], &mut decoded), "{}", ty.name());
         assert_eq!(bits(&decoded), bits(&values), "{}", ty.name());
     }
     assert_eq!(block_types().count(), 22);
@@ -89,26 +89,26 @@ fn names_and_numbers_are_those_of_ggml() {
 #[test]
 fn floats_decode() {
     let mut out = [0.0; 4];
-    assert!(BlockType::F16.decode_row(&[0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0xff, 0x7b], &mut out));
+    assert!(BlockType::F16.dequantize_row(&[0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0xff, 0x7b], &mut out));
     assert_eq!(out, [1.0, -2.0, 5.960_464_5e-8, 65504.0]);
-    assert!(BlockType::BF16.decode_row(&[0x80, 0x3f, 0x49, 0xc0, 0x01, 0x00, 0x7f, 0x7f], &mut out));
+    assert!(BlockType::BF16.dequantize_row(&[0x80, 0x3f, 0x49, 0xc0, 0x01, 0x00, 0x7f, 0x7f], &mut out));
     assert_eq!(bits(&out), [0x3f80_0000, 0xc049_0000, 0x0001_0000, 0x7f7f_0000]);
-    assert!(BlockType::F32.decode_row(&[0, 0, 0x80, 0x3f, 1, 2, 3, 4], &mut out[..2]));
+    assert!(BlockType::F32.dequantize_row(&[0, 0, 0x80, 0x3f, 1, 2, 3, 4], &mut out[..2]));
     assert_eq!(bits(&out[..2]), [0x3f80_0000, 0x0403_0201]);
 }
 
 #[test]
-fn wrong_lengths_are_refused() {
+fn wrong_lengths_are_rejected() {
     for &ty in BlockType::ALL {
         let codec = ty.codec();
         let (mut out, row) = (vec![7.0; 2 * codec.elements], vec![0; 2 * codec.bytes]);
-        assert!(!ty.decode_row(&row[1..], &mut out), "{}", ty.name());
-        assert!(!ty.decode_row(&row, &mut out[1..]), "{}", ty.name());
-        assert!(!codec.decode(&row, &mut out), "{}", ty.name());
+        assert!(!ty.dequantize_row(&row[1..], &mut out), "{}", ty.name());
+        assert!(!ty.dequantize_row(&row, &mut out[1..]), "{}", ty.name());
+        assert!(!codec.dequantize(&row, &mut out), "{}", ty.name());
         assert!(out.iter().all(|&value| value == 7.0));
         let mut row = row;
-        assert!(!ty.encode_row(&out, None, &mut row[1..]), "{}", ty.name());
-        assert!(!ty.encode_row(&out, Some(&[1.0]), &mut row), "{}", ty.name());
+        assert!(!ty.quantize_row(&out, None, &mut row[1..]), "{}", ty.name());
+        assert!(!ty.quantize_row(&out, Some(&[1.0]), &mut row), "{}", ty.name());
     }
 }
 
@@ -118,7 +118,7 @@ fn any_bytes_decode() {
         let codec = ty.codec();
         let mut out = vec![0.0; codec.elements];
         for byte in [0xff, 0x80, 0x7f, 0x7c, 0xfc, 0x01] {
-            assert!(codec.decode(&vec![byte; codec.bytes], &mut out), "{}", ty.name());
+            assert!(codec.dequantize(&vec![byte; codec.bytes], &mut out), "{}", ty.name());
         }
     }
 }
@@ -126,19 +126,19 @@ fn any_bytes_decode() {
 /// Returns the mean squared error of decoded blocks.
 fn mean_error(ty: BlockType, blocks: &[u8], values: &[f32]) -> f64 {
     let mut decoded = vec![0.0; values.len()];
-    assert!(ty.decode_row(blocks, &mut decoded));
+    assert!(ty.dequantize_row(blocks, &mut decoded));
     let squares = decoded.iter().zip(values).map(|(a, b)| f64::from(a - b).powi(2));
     squares.sum::<f64>() / values.len() as f64
 }
 
 fn encode(ty: BlockType, values: &[f32], weights: Option<&[f32]>) -> Vec<u8> {
     let mut blocks = vec![0xff; ty.row_bytes(values.len()).unwrap()];
-    assert!(ty.encode_row(values, weights, &mut blocks), "{}", ty.name());
+    assert!(ty.quantize_row(values, weights, &mut blocks), "{}", ty.name());
     blocks
 }
 
 fn encoders() -> impl Iterator<Item = BlockType> {
-    BlockType::ALL.iter().copied().filter(|ty| ty.codec().can_encode())
+    BlockType::ALL.iter().copied().filter(|ty| ty.codec().can_quantize())
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn weights_move_the_error_to_where_they_are_small() {
     for ty in encoders().filter(|ty| ty.codec().elements > 1) {
         let heavy = |weights: Option<&[f32]>| {
             let mut decoded = vec![0.0; values.len()];
-            assert!(ty.decode_row(&encode(ty, &values, weights), &mut decoded));
+            assert!(ty.dequantize_row(&encode(ty, &values, weights), &mut decoded));
             (0..values.len()).step_by(4).map(|i| f64::from(decoded[i] - values[i]).powi(2)).sum::<f64>()
         };
         let (with, without) = (heavy(Some(&weights)), heavy(None));

@@ -202,7 +202,7 @@ fn encoded(block: BlockType, lines: &mut Lines<'_>) {
     let [_, columns] = columns(block);
     let values = TestRandom::new(22).vector(columns, 0.5);
     let mut row = vec![0; block.row_bytes(columns).unwrap()];
-    if block.encode_row(&values, None, &mut row) {
+    if block.quantize_row(&values, None, &mut row) {
         lines.add(format_args!("encode-{}", block.name()), |_, hash| hash.bytes(&row));
     }
 }

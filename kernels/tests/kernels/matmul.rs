@@ -36,7 +36,7 @@ impl Case {
         });
         let encode = |values: &[f32], random: &mut TestRandom| {
             let mut row = vec![0; row_bytes];
-            if !block.encode_row(values, None, &mut row) {
+            if !block.quantize_row(values, None, &mut row) {
                 row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
             }
             row
@@ -323,7 +323,7 @@ fn parts_and_residual_add_up_to_the_whole() {
 
 #[test]
 #[should_panic(expected = "rows beyond the input")]
-fn a_stride_that_wraps_is_refused() {
+fn a_stride_that_wraps_is_rejected() {
     let mut random = TestRandom::new(3);
     let case = Case::new(BlockType::F32, 16, 64, 2, &mut random);
     let input = Input::Float { rows: &case.rows, stride: usize::MAX - 63 };

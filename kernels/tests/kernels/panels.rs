@@ -113,7 +113,7 @@ fn float_panels_hold_the_numbers() {
             (0..4 * 300u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8 & 0x3f).collect();
         for k in [0, 1, 7, 32, 64, 65, 96, 200] {
             let mut values = vec![0.0; bytes.len() / source.codec().bytes];
-            assert!(source.decode_row(&bytes, &mut values));
+            assert!(source.dequantize_row(&bytes, &mut values));
             for rows in [1, 5, 16] {
                 check(source, &bytes, &values, rows, k);
             }
@@ -248,7 +248,7 @@ fn long_blocks_lie_where_the_format_says() {
 }
 
 #[test]
-fn wrong_lengths_are_refused() {
+fn wrong_lengths_are_rejected() {
     let (row, mut panel) = (vec![0; 36], vec![7; 9 * 64]);
     let rows = [&row[..]; 17];
     assert!(!pack(BlockType::Q4_0, &rows, 64, &mut panel));

@@ -26,7 +26,7 @@ fn squares(values: &[f32], back: &[f32], weights: &[f32]) -> f64 {
 fn block_squares(ty: BlockType, values: &[f32]) -> f64 {
     let mut row = vec![0; ty.row_bytes(values.len()).unwrap()];
     let mut back = vec![0.0; values.len()];
-    assert!(ty.encode_row(values, None, &mut row) && ty.decode_row(&row, &mut back));
+    assert!(ty.quantize_row(values, None, &mut row) && ty.dequantize_row(&row, &mut back));
     squares(values, &back, &vec![1.0; values.len()])
 }
 

@@ -1,9 +1,9 @@
-//! Audio input: WAVE files, resampling and log-mel features.
+//! Audio input: WAV files, resampling and log-mel features.
 //!
 //! Models of speech take log-mel spectrograms: the energies of frequency bands, on a logarithmic scale, a hundred times
 //! per second. This crate makes them from sound of any sample rate, with the values that Transformers computes.
 //!
-//! - [`AudioSamples`] is one channel at some sample rate, decoded from a WAVE file or from PCM.
+//! - [`AudioSamples`] is one channel at some sample rate, decoded from a WAV file or from PCM.
 //!   [`AudioSamples::resampled`] converts it to [`RATE`] with a windowed sinc filter.
 //! - [`Mel`] turns windows of samples into features.
 //! - [`WindowFeatures`] are the features of a window, frame by frame, as Whisper-like encoders take them.
@@ -49,7 +49,7 @@ pub struct AudioSamples {
 }
 
 impl AudioSamples {
-    /// Decodes a WAVE file: PCM of 8, 16, 24 or 32 bits or floats of 32 or 64, with any number of channels, which are
+    /// Decodes a WAV file: PCM of 8, 16, 24 or 32 bits or floats of 32 or 64, with any number of channels, which are
     /// mixed to their mean.
     ///
     /// A `data` chunk that claims 4294967295 bytes, as writers to a pipe do, extends to the end of the file.

@@ -12,7 +12,7 @@ use siskin_format::{Error, Result};
 use std::f64::consts::PI;
 
 const LOWEST: u32 = 1_000;
-const HIGHEST: u32 = 384_000;
+const MAX_SAMPLE_RATE: u32 = 384_000;
 
 /// The half-width of the filter, in samples of the lower rate.
 const REACH: f64 = 48.0;
@@ -35,8 +35,8 @@ const LANES: usize = 8;
 /// [`ErrorKind::Argument`](siskin_format::ErrorKind::Argument) for other rates, and
 /// [`ErrorKind::Memory`](siskin_format::ErrorKind::Memory) if the result cannot be allocated.
 pub fn resample(samples: &[f32], rate: u32) -> Result<Vec<f32>> {
-    if !(LOWEST..=HIGHEST).contains(&rate) {
-        let message = format!("a sample rate of {rate} Hz is not between {LOWEST} and {HIGHEST}");
+    if !(LOWEST..=MAX_SAMPLE_RATE).contains(&rate) {
+        let message = format!("a sample rate of {rate} Hz is not between {LOWEST} and {MAX_SAMPLE_RATE}");
         return Err(Error::argument("rate", message));
     }
     let too_long = || Error::argument("samples", "the audio is too long; split it");

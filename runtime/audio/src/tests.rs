@@ -1,4 +1,4 @@
-//! WAVE files and resampling, tested against expected values; `tests/tests/audio.rs` compares with other
+//! WAV files and resampling, tested against expected values; `tests/tests/audio.rs` compares with other
 //! implementations.
 
 use super::*;
@@ -20,9 +20,9 @@ fn file(chunks: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Returns the place and the kind of the error.
-fn refusal(bytes: &[u8]) -> (String, ErrorKind) {
+fn rejection(bytes: &[u8]) -> (String, ErrorKind) {
     let error = AudioSamples::from_wav(bytes).unwrap_err();
-    (error.place().to_owned(), error.kind())
+    (error.location().to_owned(), error.kind())
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn what_is_wrong_is_named() {
         ),
     ];
     for (bytes, place, kind) in rows {
-        assert_eq!(refusal(&bytes), (place.to_owned(), kind));
+        assert_eq!(rejection(&bytes), (place.to_owned(), kind));
     }
     let place = |bytes: &[u8], rate, channels| {
-        AudioSamples::from_pcm16(bytes, rate, channels).unwrap_err().place().to_owned()
+        AudioSamples::from_pcm16(bytes, rate, channels).unwrap_err().location().to_owned()
     };
     assert_eq!(place(&[0; 4], 0, 1), "pcm.rate");
     assert_eq!(place(&[0; 4], 1, 0), "pcm.channels");
@@ -227,7 +227,7 @@ fn any_length_has_features() {
 }
 
 #[test]
-fn sizes_out_of_range_are_refused() {
+fn sizes_out_of_range_are_rejected() {
     for (bands, seconds) in [(0, 30), (202, 30), (80, 0), (80, 301), (usize::MAX, usize::MAX)] {
         assert_eq!(Mel::new(bands, seconds).unwrap_err().kind(), ErrorKind::Argument);
     }

@@ -119,7 +119,7 @@ fn after_header(bytes: &[u8]) -> Result<&[u8]> {
             let message = "is big-endian; convert the file to little-endian `RIFF`";
             Err(Error::unsupported("wav.header", message))
         }
-        _ => wrong("not a WAVE file: `RIFF` and `WAVE` are missing"),
+        _ => wrong("not a WAV file: `RIFF` and `WAVE` are missing"),
     }
 }
 
@@ -174,7 +174,7 @@ fn extended_codec(rest: &[u8]) -> Result<u16> {
 }
 
 fn coding(codec: u16, bits: u16) -> Result<Coding> {
-    let refuse = |field: &str, message: String| {
+    let reject = |field: &str, message: String| {
         let message = format!("{message} is not supported; convert the file to 16-bit PCM");
         Err(Error::unsupported(format!("{FORMAT}.{field}"), message))
     };
@@ -185,9 +185,9 @@ fn coding(codec: u16, bits: u16) -> Result<Coding> {
         (PCM, 32) => Ok(Coding::Signed32),
         (FLOAT, 32) => Ok(Coding::Float32),
         (FLOAT, 64) => Ok(Coding::Float64),
-        (PCM, _) => refuse("bits", format!("{bits}-bit PCM")),
-        (FLOAT, _) => refuse("bits", format!("{bits}-bit float")),
-        _ => refuse("codec", format!("codec {codec:#06x}")),
+        (PCM, _) => reject("bits", format!("{bits}-bit PCM")),
+        (FLOAT, _) => reject("bits", format!("{bits}-bit float")),
+        _ => reject("codec", format!("codec {codec:#06x}")),
     }
 }
 

@@ -14,8 +14,8 @@ pub struct TokenRow {
     pub position: usize,
     /// Its id.
     pub token: u32,
-    /// Its segment id.
-    pub segment: u32,
+    /// Its token type id.
+    pub token_type: u32,
     /// Its index among the global tokens of its sequence.
     pub global_index: Option<usize>,
     /// The current or expected length of its sequence, which RoPE frequencies may depend on.

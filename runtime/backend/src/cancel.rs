@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Cancels a session from any thread: a running call returns [`ErrorKind::Cancelled`](siskin_format::ErrorKind::Cancelled) at
+/// Cancels a session from any thread: a running call returns [`ErrorKind::Canceled`](siskin_format::ErrorKind::Canceled) at
 /// the next step and leaves the session as it was before the call.
 ///
 /// Each session has its own, forks included.
@@ -13,7 +13,7 @@ pub struct CancelHandle {
 }
 
 impl CancelHandle {
-    /// Creates a handle in the not-cancelled state.
+    /// Creates a handle in the not-canceled state.
     pub fn new() -> Self {
         Self::default()
     }
@@ -23,8 +23,8 @@ impl CancelHandle {
         &self.flag
     }
 
-    /// Returns whether it was cancelled.
-    pub fn is_cancelled(&self) -> bool {
+    /// Returns whether it was canceled.
+    pub fn is_canceled(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
 

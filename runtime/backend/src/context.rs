@@ -145,8 +145,8 @@ pub struct Context {
     table: BlockTable,
     pool: SharedThreadPool,
     batch: Batch,
-    /// The sequences of the last batch that were cancelled.
-    cancelled: Vec<usize>,
+    /// The sequences of the last batch that were canceled.
+    canceled: Vec<usize>,
     cancel: CancelHandle,
 }
 
@@ -170,7 +170,7 @@ impl Context {
             executable: model.module.create_executable(&limits)?,
             table: BlockTable::new(limits.block_layout),
             pool,
-            cancelled: Vec::with_capacity(options.cache.max_sequences.min(options.cache.max_batch_tokens)),
+            canceled: Vec::with_capacity(options.cache.max_sequences.min(options.cache.max_batch_tokens)),
             batch,
             cancel: CancelHandle::new(),
             passes,
@@ -295,7 +295,7 @@ impl Context {
     /// each token whose logits were requested, in order. On an error the sequences are unchanged, except that blocks which
     /// left a sliding window stay dropped.
     pub fn forward(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
-        self.cancelled.clear();
+        self.canceled.clear();
         let extended = self.builder().extend(entries);
         let outcome =
             self.copy_blocks().and(extended).and_then(|()| self.run(self.passes.index(ModelPart::Decoder)?));
@@ -304,28 +304,28 @@ impl Context {
             self.batch.clear();
             return self.settle(outcome);
         }
-        let is_cancelled = |entry: &BatchEntry<'_>| entry.cancel.is_some_and(CancelHandle::is_cancelled);
-        self.cancelled.extend(entries.iter().filter(|entry| is_cancelled(entry)).map(|entry| entry.sequence));
-        if !self.cancelled.is_empty() {
-            let cancelled = std::mem::take(&mut self.cancelled);
-            self.builder().roll_back(|sequence| cancelled.contains(&sequence));
-            self.cancelled = cancelled;
+        let is_canceled = |entry: &BatchEntry<'_>| entry.cancel.is_some_and(CancelHandle::is_canceled);
+        self.canceled.extend(entries.iter().filter(|entry| is_canceled(entry)).map(|entry| entry.sequence));
+        if !self.canceled.is_empty() {
+            let canceled = std::mem::take(&mut self.canceled);
+            self.builder().roll_back(|sequence| canceled.contains(&sequence));
+            self.canceled = canceled;
         }
         self.batch.sequences.iter().for_each(|&sequence| self.table.commit(sequence));
         Ok(())
     }
 
-    /// Returns whether a sequence was cancelled while the last batch ran: it is as it was before, and the output rows of
+    /// Returns whether a sequence was canceled while the last batch ran: it is as it was before, and the output rows of
     /// all its entries are to be ignored. The handles of entries are not reset.
-    pub fn is_cancelled(&self, sequence: usize) -> bool {
-        self.cancelled.contains(&sequence)
+    pub fn is_canceled(&self, sequence: usize) -> bool {
+        self.canceled.contains(&sequence)
     }
 
     /// Encodes whole sequences in one batch, each in a cache sequence of its own that drops what it encoded before.
     /// [`Context::output`] then has one row for each requested token, in order. If validation fails nothing changes; if
     /// the pass fails, the cache sequences are empty.
     pub fn encode(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
-        self.cancelled.clear();
+        self.canceled.clear();
         let outcome =
             self.builder().list(texts)?.and_then(|()| self.run(self.passes.index(ModelPart::Encoder)?));
         texts.iter().for_each(|text| self.table.end_encoding(text.sequence));
@@ -362,7 +362,7 @@ impl Context {
 
     /// Resets the cancel handle only if it was what ended the pass, not on another error.
     fn settle(&mut self, outcome: Result<()>) -> Result<()> {
-        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Canceled) {
             self.cancel.reset();
         }
         outcome

@@ -127,15 +127,15 @@ impl ExternalExecutable {
         let mut start = 0;
         while let Some(first) = input.batch.rows.get(start) {
             if input.cancel.load(Ordering::Relaxed) {
-                return Err(Error::cancelled(""));
+                return Err(Error::canceled(""));
             }
             let rows = &input.batch.rows[start..];
             let count = rows.iter().take_while(|row| row.sequence == first.sequence).count();
             let ids: Vec<u32> = rows[..count].iter().map(|row| row.token).collect();
             let seen = self.history(first.sequence);
             let (given, before) = if reads {
-                let segments: Vec<u32> = rows[..count].iter().map(|row| row.segment).collect();
-                let given = Arc::new(model.encode(&ids, &segments, head)?);
+                let token_types: Vec<u32> = rows[..count].iter().map(|row| row.token_type).collect();
+                let given = Arc::new(model.encode(&ids, &token_types, head)?);
                 seen.memory = model.interface().writes.then(|| Arc::clone(&given));
                 (given, 0)
             } else {

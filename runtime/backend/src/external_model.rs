@@ -71,8 +71,8 @@ pub struct ExternalModelInterface {
     pub writes: bool,
     /// Vocabulary size.
     pub vocabulary: usize,
-    /// The number of segment ids; 0 if the model has no segments.
-    pub segments: usize,
+    /// The number of token type ids; 0 if the model has no token types.
+    pub token_types: usize,
     /// The maximum sequence length in tokens.
     pub context: usize,
 }
@@ -86,7 +86,7 @@ pub trait ExternalModel: Send + Sync {
     fn note(&self) -> String;
 
     /// Encodes a sequence: returns the rows of its head, or its hidden states.
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix>;
+    fn encode(&self, ids: &[u32], token_types: &[u32], head: bool) -> Result<OutputMatrix>;
 
     /// Returns the logits of the token after each of `ids`, with cross-attention to `memory` if given.
     fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix>;
@@ -113,10 +113,10 @@ pub static FAMILY: Family = Family {
     topology: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };
 
-/// Returns hyper-parameters and empty graphs that match an outline.
+/// Returns hyperparameters and empty graphs that match an outline.
 pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
-    let hyper = ModelConfig {
+    let model_config = ModelConfig {
         width: outline.hidden.unwrap_or(0),
         layers: 0,
         heads: 1,
@@ -124,7 +124,7 @@ pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
         head_size: 2,
         feed_forward: 0,
         vocabulary: outline.vocabulary,
-        segments: outline.segments,
+        token_types: outline.token_types,
         context,
         encoder_context: context,
         features: 0,
@@ -141,5 +141,5 @@ pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
     };
     let encoder = outline.reads.map(|head| graph(head, outline.columns));
     let decoder = outline.writes.then(|| graph(OutputHead::Next, outline.vocabulary));
-    (hyper, Graphs { encoder, decoder })
+    (model_config, Graphs { encoder, decoder })
 }

@@ -81,7 +81,7 @@ pub struct LoadedModel {
     pub file: File,
     /// The family that built the graphs.
     pub family: &'static Family,
-    /// The hyper-parameters.
+    /// The hyperparameters.
     pub config: ModelConfig,
     /// The graphs as the family built them, without skipped layers.
     pub graphs: Graphs,
@@ -166,8 +166,8 @@ impl LoadedModel {
             DeviceKind::Auto | DeviceKind::Cpu => false,
             DeviceKind::Reference => true,
         };
-        let refusals = [
-            (options.skip != LayerSet::NONE && !can.layer_skipping, "layers", "it cannot skip layers"),
+        let rejections = [
+            (options.skip != LayerSet::NONE && !can.layer_skipping, "skip_layers", "it cannot skip layers"),
             (is_other_device, "device", "leave out the device"),
             (
                 options.disabled_cpu_features != CpuFeatures::NONE && !can.cpu_features,
@@ -175,7 +175,7 @@ impl LoadedModel {
                 "leave out the CPU features",
             ),
         ];
-        if let Some((_, place, message)) = refusals.into_iter().find(|(is_refused, ..)| *is_refused) {
+        if let Some((_, place, message)) = rejections.into_iter().find(|(is_rejected, ..)| *is_rejected) {
             let message = format!("the model runs on an external backend; {message}");
             return Err(Error::unsupported(place, message));
         }

@@ -161,7 +161,7 @@ mod tests {
                 sequence,
                 position,
                 token: 0,
-                segment: 0,
+                token_type: 0,
                 global_index: None,
                 rope_length: 0,
             });

@@ -237,7 +237,7 @@ fn round(_: &mut Interpreter<'_>, value: TemplateValue, given: &PassedArguments)
     Ok(TemplateValue::Float(rounded / scale))
 }
 
-/// Converts letters after white space, hyphens and opening brackets to upper case, all others to lower case.
+/// Converts letters after whitespace, hyphens and opening brackets to upper case, all others to lower case.
 fn title(machine: &mut Interpreter<'_>, value: TemplateValue, _: &PassedArguments) -> Eval<TemplateValue> {
     let TemplateValue::Text(text) = text(machine, &value)? else { return Ok(value) };
     machine.budget.allocate(text.size().saturating_mul(3))?;

@@ -5,7 +5,7 @@ use super::python::{write_repr, write_str};
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
 use super::value::{ListKind, TemplateValue};
 
-const WIDEST: usize = 1000;
+const MAX_WIDTH: usize = 1000;
 
 /// Computes `format % arguments`.
 pub(super) fn percent(
@@ -125,8 +125,8 @@ fn number(text: &str) -> Eval<(Option<usize>, &str)> {
         return Ok((None, text));
     }
     match text[..end].parse() {
-        Ok(number) if number <= WIDEST => Ok((Some(number), &text[end..])),
-        _ => fail!("has a format that is wider than {WIDEST}"),
+        Ok(number) if number <= MAX_WIDTH => Ok((Some(number), &text[end..])),
+        _ => fail!("has a format that is wider than {MAX_WIDTH}"),
     }
 }
 

@@ -8,7 +8,7 @@ use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, TemplateValue};
 
 /// The maximum length of a range, as in Jinja's sandbox.
-const LONGEST_RANGE: i64 = 100_000;
+const MAX_RANGE_LENGTH: i64 = 100_000;
 
 const FUNCTIONS: &[(&str, Function)] = &[
     ("range", Function::Range),
@@ -49,7 +49,7 @@ pub(super) fn call(
             if let Some(value) = given.get(0, "message") {
                 write_str(value, &mut message, &mut machine.budget)?;
             }
-            fail!("refuses the messages: {}", message.into_parts().0)
+            fail!("rejects the messages: {}", message.into_parts().0)
         }
         Function::StrftimeNow => match (machine.now, given.get(0, "format")) {
             (Some(now), Some(TemplateValue::Text(format))) => {
@@ -79,8 +79,8 @@ fn range(machine: &mut Interpreter<'_>, given: &PassedArguments) -> Eval<Templat
     let distance = if step > 0 { stop.saturating_sub(start) } else { start.saturating_sub(stop) };
     let stride = step.saturating_abs();
     let count = distance.max(0) / stride + i64::from(distance.max(0) % stride != 0);
-    if count > LONGEST_RANGE {
-        fail!("makes a range of more than {LONGEST_RANGE} numbers");
+    if count > MAX_RANGE_LENGTH {
+        fail!("makes a range of more than {MAX_RANGE_LENGTH} numbers");
     }
     machine.budget.allocate(count as usize * ELEMENT)?;
     let items =

@@ -12,9 +12,9 @@ use super::text::{SPAN_BYTES, TextBuilder};
 use super::value::{ELEMENT, List, ListKind, Loop, TemplateValue};
 
 /// The maximum depth of nested statements and expressions.
-const DEEPEST: u32 = 200;
+const MAX_DEPTH: u32 = 200;
 /// The maximum size of a template's output, in bytes.
-const LONGEST_OUTPUT: usize = 16 << 20;
+const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// The state of a rendering.
 pub(super) struct Interpreter<'t> {
@@ -53,7 +53,7 @@ impl<'t> Interpreter<'t> {
 
     /// Runs a closure one level deeper.
     pub(super) fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
-        if self.depth == DEEPEST {
+        if self.depth == MAX_DEPTH {
             fail!("calls itself too deeply");
         }
         self.depth += 1;
@@ -378,8 +378,8 @@ impl<'t> Interpreter<'t> {
 }
 
 fn check_length(output: &TextBuilder) -> Eval<()> {
-    if output.len() > LONGEST_OUTPUT {
-        fail!("writes more than {} MiB", LONGEST_OUTPUT >> 20);
+    if output.len() > MAX_OUTPUT_BYTES {
+        fail!("writes more than {} MiB", MAX_OUTPUT_BYTES >> 20);
     }
     Ok(())
 }

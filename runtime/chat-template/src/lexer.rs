@@ -1,4 +1,4 @@
-//! The lexer: template source to tokens, with Jinja's rules for white space (`trim_blocks` and `lstrip_blocks` on).
+//! The lexer: template source to tokens, with Jinja's rules for whitespace (`trim_blocks` and `lstrip_blocks` on).
 
 use super::budget::{Eval, RenderError, fail};
 use super::python::is_space;
@@ -119,7 +119,7 @@ impl<'s> Lexer<'s> {
         if strips && blank { &text[..start] } else { text }
     }
 
-    /// Consumes the end of a tag, with the white space that it strips.
+    /// Consumes the end of a tag, with the whitespace that it strips.
     fn end(&mut self, close: &str, trims: bool) -> bool {
         let rest = self.rest();
         let length = if let Some(after) = rest.strip_prefix('-').and_then(|rest| rest.strip_prefix(close)) {

@@ -68,7 +68,7 @@ use siskin_format::{CargoFeature, Error, ErrorKind, Result};
 pub const FEATURE: CargoFeature = CargoFeature { name: "templates", is_there: cfg!(feature = "interpreter") };
 
 /// The maximum size of a template's source, in bytes.
-const LONGEST_SOURCE: usize = 1 << 20;
+const MAX_SOURCE_BYTES: usize = 1 << 20;
 /// The maximum work of a rendering, in steps of about one expression each.
 const MAX_WORK: u64 = 20_000_000;
 /// The maximum memory of a rendering, in bytes: a constant, plus a multiple of the input size.
@@ -136,8 +136,8 @@ impl ChatTemplate {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
         }
-        if source.len() > LONGEST_SOURCE {
-            let message = format!("is {} bytes long; at most {LONGEST_SOURCE} are allowed", source.len());
+        if source.len() > MAX_SOURCE_BYTES {
+            let message = format!("is {} bytes long; at most {MAX_SOURCE_BYTES} are allowed", source.len());
             return Err(Error::new(ErrorKind::Template, "chat template", message));
         }
         let parsed = lexer::tokens(source).and_then(parser::parse);

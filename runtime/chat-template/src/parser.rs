@@ -10,7 +10,7 @@ use super::budget::{Eval, RenderError, fail};
 use super::lexer::TemplateToken;
 
 /// The maximum nesting depth of blocks and brackets.
-const DEEPEST: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 
 /// Symbols that the machine itself binds; every template has them.
 pub(super) const LOOP: Symbol = 0;
@@ -134,8 +134,8 @@ impl Parser {
 
     /// Runs a closure one level deeper.
     pub(super) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
-        if self.depth == DEEPEST {
-            fail!("is nested more than {DEEPEST} levels deep");
+        if self.depth == MAX_DEPTH {
+            fail!("is nested more than {MAX_DEPTH} levels deep");
         }
         self.depth += 1;
         let result = parse(self);

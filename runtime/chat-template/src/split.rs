@@ -55,7 +55,7 @@ fn push(machine: &mut Interpreter<'_>, parts: &mut Vec<TemplateValue>, piece: Sp
     Ok(())
 }
 
-/// Splits at runs of white space; the rest after `limit` words stays unsplit.
+/// Splits at runs of whitespace; the rest after `limit` words stays unsplit.
 fn words(
     machine: &mut Interpreter<'_>,
     text: &SpannedText,

@@ -79,9 +79,9 @@ fn templates_of_models_render_as_in_jinja() {
         let name = format!("{} with {} and {}", case.file, case.messages, case.options);
         wrong += usize::from(!compare(&name, &found, &case.expected, &case.error));
         if let (Err(found), Some(error)) = (&found, &case.error) {
-            let refusal = found.message().strip_prefix("refuses the messages: ");
+            let rejection = found.message().strip_prefix("rejects the messages: ");
             assert!(
-                refusal.is_none_or(|refusal| refusal.starts_with(error.as_str())),
+                rejection.is_none_or(|rejection| rejection.starts_with(error.as_str())),
                 "{found:?} is not {error}"
             );
         }
@@ -114,7 +114,7 @@ fn failures_name_the_line() {
     let place = |source: &str| {
         let error = render(source, &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Template, "{source}");
-        (error.place().to_owned(), error.message().to_owned())
+        (error.location().to_owned(), error.message().to_owned())
     };
     assert_eq!(
         place("a\n\n{{ nope.x }}"),
@@ -122,7 +122,7 @@ fn failures_name_the_line() {
     );
     assert_eq!(
         place("{% if 1 %}\n{{ raise_exception('not so') }}{% endif %}").1,
-        "refuses the messages: not so"
+        "rejects the messages: not so"
     );
     assert_eq!(
         place("a\r\nb\n{% foo %}"),
@@ -178,7 +178,7 @@ fn hostile_templates_end() {
         many("{% raw %}{%endraw", 50_000),
         format!("{{{{ '{}", many("\\", 400_001)),
         many("{% set x = [x] %}", 15_000) + "{{ x }}",
-        many("x", LONGEST_SOURCE + 1),
+        many("x", MAX_SOURCE_BYTES + 1),
         format!("{{% macro f() %}}{{{{ {}f(){} }}}}{{% endmacro %}}{{{{ f() }}}}", many("(1 if 0 else ", 30), many(")", 30)),
         format!("{{% macro f() %}}{{{{ {}f(){} }}}}{{% endmacro %}}{{{{ f() }}}}", many("[1 + -1 * ", 60), many("]", 60)),
         format!("{{% macro f() %}}{}{{{{ f() }}}}{}{{% endmacro %}}{{{{ f() }}}}", many("{% for x in [1] %}", 60), many("{% endfor %}", 60)),

@@ -9,7 +9,7 @@ use super::budget::{Budget, Eval, fail};
 use super::text::SpannedText;
 
 /// The maximum nesting depth of lists and mappings.
-pub(super) const DEEPEST: u32 = 64;
+pub(super) const MAX_DEPTH: u32 = 64;
 /// The size that an element of a list is counted as, in bytes.
 pub(super) const ELEMENT: usize = size_of::<TemplateValue>();
 
@@ -177,11 +177,11 @@ impl TemplateValue {
 }
 
 fn deeper<'v>(mut parts: impl Iterator<Item = &'v TemplateValue>) -> Eval<u32> {
-    let depth =
-        parts.try_fold(0, |depth: u32, part| Some(depth.max(part.depth())).filter(|depth| *depth < DEEPEST));
+    let depth = parts
+        .try_fold(0, |depth: u32, part| Some(depth.max(part.depth())).filter(|depth| *depth < MAX_DEPTH));
     match depth {
         Some(depth) => Ok(depth + 1),
-        None => fail!("nests lists or mappings more than {DEEPEST} levels deep"),
+        None => fail!("nests lists or mappings more than {MAX_DEPTH} levels deep"),
     }
 }
 

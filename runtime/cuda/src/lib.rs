@@ -101,7 +101,7 @@ mod command_builder;
 #[cfg(feature = "driver")]
 mod driver;
 #[cfg(feature = "driver")]
-mod knobs;
+mod env;
 pub mod ops;
 mod pointwise;
 mod sources;

@@ -25,7 +25,7 @@ macro_rules! kinds {
 kinds! {
     /// A file or folder could not be read or written.
     Io = 100,
-    /// The bytes are not in the format they claim: an invalid length, offset, hash, type or text.
+    /// The bytes are not in the format they claim to be in: an invalid length, offset, hash, type or text.
     Corrupt = 101,
     /// The format is right, but this version of Siskin cannot run it.
     Unsupported = 102,
@@ -39,14 +39,14 @@ kinds! {
     Integrity = 106,
     /// An argument is out of range or contradicts another.
     Argument = 200,
-    /// The text or the tokens do not fit into the context.
+    /// The text or the tokens do not fit in the context.
     TooLong = 201,
     /// The chat template failed or rejected the messages.
     Template = 202,
     /// The object is in a state that does not allow the call.
     State = 300,
-    /// The caller cancelled the call.
-    Cancelled = 301,
+    /// The caller canceled the call.
+    Canceled = 301,
     /// The model produced NaN or infinity.
     Numeric = 302,
     /// The request exceeds a memory limit.
@@ -64,60 +64,61 @@ impl ErrorKind {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
-    place: Cow<'static, str>,
+    location: Cow<'static, str>,
     message: Cow<'static, str>,
 }
 
 impl Error {
-    /// Creates an error of `kind` at `place` (a file, section and field, or the name of an argument).
-    pub fn new(kind: ErrorKind, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind, place: Cow::Owned(place.into()), message: Cow::Owned(message.into()) }
+    /// Creates an error of `kind` at `location` (a file, section and field, or the name of an argument).
+    pub fn new(kind: ErrorKind, location: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind, location: Cow::Owned(location.into()), message: Cow::Owned(message.into()) }
     }
 
-    /// Returns [`ErrorKind::Corrupt`] at `place`.
-    pub fn corrupt(place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Corrupt, place, message)
+    /// Returns [`ErrorKind::Corrupt`] at `location`.
+    pub fn corrupt(location: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, location, message)
     }
 
-    /// Returns [`ErrorKind::Unsupported`] at `place`.
-    pub fn unsupported(place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Unsupported, place, message)
+    /// Returns [`ErrorKind::Unsupported`] at `location`.
+    pub fn unsupported(location: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, location, message)
     }
 
-    /// Returns [`ErrorKind::Argument`] at `place`.
-    pub fn argument(place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Argument, place, message)
+    /// Returns [`ErrorKind::Argument`] at `location`.
+    pub fn argument(location: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Argument, location, message)
     }
 
-    /// Returns [`ErrorKind::Cancelled`] at `place`, without allocating.
-    pub const fn cancelled(place: &'static str) -> Self {
-        let message = Cow::Borrowed("cancelled by the caller");
-        Self { kind: ErrorKind::Cancelled, place: Cow::Borrowed(place), message }
+    /// Returns [`ErrorKind::Canceled`] at `location`, without allocating.
+    pub const fn canceled(location: &'static str) -> Self {
+        let message = Cow::Borrowed("canceled by the caller");
+        Self { kind: ErrorKind::Canceled, location: Cow::Borrowed(location), message }
     }
 
-    /// Returns [`ErrorKind::Io`] at `place`.
-    pub fn io(place: impl Into<String>, error: &std::io::Error) -> Self {
-        Self::new(ErrorKind::Io, place, error.to_string())
+    /// Returns [`ErrorKind::Io`] at `location`.
+    pub fn io(location: impl Into<String>, error: &std::io::Error) -> Self {
+        Self::new(ErrorKind::Io, location, error.to_string())
     }
 
-    /// Returns [`ErrorKind::Numeric`] at `place` if a value of `numbers` is NaN or infinite.
-    pub fn unless_finite(place: &str, numbers: &[f32]) -> Result<()> {
+    /// Returns [`ErrorKind::Numeric`] at `location` if a value of `numbers` is NaN or infinite.
+    pub fn unless_finite(location: &str, numbers: &[f32]) -> Result<()> {
         if numbers.iter().all(|number| number.is_finite()) {
             return Ok(());
         }
         let message = "the model produced NaN or infinity; verify the file";
-        Err(Self::new(ErrorKind::Numeric, place, message))
+        Err(Self::new(ErrorKind::Numeric, location, message))
     }
 
-    /// Prefixes the place with `outer`, for a caller one level up.
+    /// Prefixes the location with `outer`, for a caller one level up.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
         // Files add their own path, and so may their callers.
-        if self.place.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")) {
+        if self.location.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")) {
             return self;
         }
-        let place = if self.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.place) };
-        self.place = Cow::Owned(place);
+        let location =
+            if self.location.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.location) };
+        self.location = Cow::Owned(location);
         self
     }
 
@@ -127,8 +128,8 @@ impl Error {
     }
 
     /// Returns where the error occurred: a file, section and field, or the name of an argument.
-    pub fn place(&self) -> &str {
-        &self.place
+    pub fn location(&self) -> &str {
+        &self.location
     }
 
     /// Returns the message: what went wrong and what to do about it.
@@ -139,9 +140,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place() {
+        match self.location() {
             "" => f.write_str(&self.message),
-            place => write!(f, "{place}: {}", self.message),
+            location => write!(f, "{location}: {}", self.message),
         }
     }
 }

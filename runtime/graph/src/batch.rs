@@ -13,8 +13,8 @@ pub struct BatchRow {
     pub position: usize,
     /// The token id.
     pub token: u32,
-    /// The segment of its sequence that it is in.
-    pub segment: u32,
+    /// Its token type id.
+    pub token_type: u32,
     /// Whether it is marked, for attention masks with marked tokens.
     pub marked: bool,
 }
@@ -44,14 +44,14 @@ pub struct BatchSequences {
 }
 
 impl BatchSequences {
-    /// Appends a sequence with one segment per token, or none.
-    pub fn push(&mut self, tokens: &[u32], segments: &[u32]) {
+    /// Appends a sequence with one token type per token, or none.
+    pub fn push(&mut self, tokens: &[u32], token_types: &[u32]) {
         let (first, sequence) = (self.rows.len(), self.sequences.len());
         self.rows.extend(tokens.iter().enumerate().map(|(position, &token)| BatchRow {
             sequence,
             position,
             token,
-            segment: segments.get(position).copied().unwrap_or(0),
+            token_type: token_types.get(position).copied().unwrap_or(0),
             marked: false,
         }));
         self.sequences.push(BatchSequence { rows: first..self.rows.len(), ..BatchSequence::default() });

@@ -103,8 +103,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Looks up segment embeddings in the table `name`.
-    pub fn embed_segment(&mut self, name: &str, segments: usize, width: usize) -> ValueId {
-        let table = self.matrix(name, segments, width);
+    pub fn embed_token_type(&mut self, name: &str, token_types: usize, width: usize) -> ValueId {
+        let table = self.matrix(name, token_types, width);
         self.node(EmbedSegment { table }, &[])
     }
 

@@ -5,7 +5,7 @@
 //! columns. Weights are named, not present: kernels, buffers and devices do not appear here, so that backends, the
 //! trainer and the exporters all work on the same graph.
 //!
-//! A model family ([`arch::Family`]) reads its hyper-parameters from a file's metadata and builds its graphs; it also
+//! A model family ([`arch::Family`]) reads its hyperparameters from a file's metadata and builds its graphs; it also
 //! describes how its models are named and configured in other formats. Passes ([`pass`]) rewrite graphs: fuse linear
 //! layers, remove dead nodes, skip layers, cut at early exits. An [`adapter::Adapter`] (LoRA, DoRA) is an overlay: more
 //! nodes, and tensors beside those of the file.

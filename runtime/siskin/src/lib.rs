@@ -10,11 +10,11 @@
 //! ```
 //!
 //! A [`Model`] is an open file, shared by everything that runs it. A [`Session`] is one conversation or text of a
-//! decoder; it keeps its tokens in a KV cache, so that a reply costs what is new. An [`Encoder`] embeds, classifies and
+//! decoder; it keeps its tokens in a KV cache, so that a follow-up only processes the new tokens. An [`Encoder`] embeds, classifies and
 //! ranks whole texts, a [`Seq2Seq`] translates or summarizes, and a [`speech::Transcriber`] writes speech down. A server
 //! that runs many sequences in one batch uses a [`Context`].
 //!
-//! All of them return an [`Error`] that names what was wrong and where, and all can be cancelled from another thread.
+//! All of them return an [`Error`] that names what was wrong and where, and all can be canceled from another thread.
 
 pub mod beam_search;
 pub mod encoder;

@@ -133,7 +133,7 @@ impl Model {
         self.loaded.family.tasks
     }
 
-    /// Returns the hyper-parameters.
+    /// Returns the hyperparameters.
     pub fn config(&self) -> &ModelConfig {
         &self.loaded.config
     }

@@ -1,6 +1,6 @@
 //! Text under rewriting with offsets: which range of the input every byte came from.
 
-use super::room;
+use super::fallible_alloc;
 use siskin_format::{Error, Result};
 use std::ops::Range;
 
@@ -55,7 +55,7 @@ impl Aligned {
             State::Grown => {
                 Err(Error::corrupt("tokenizer.normalizer", "normalization makes the text grow too much"))
             }
-            State::OutOfMemory => Err(room::short()),
+            State::OutOfMemory => Err(fallible_alloc::short()),
         }
     }
 

@@ -2,11 +2,11 @@
 //! strings.
 
 use super::section::u32_at;
-use super::trie::LONGEST;
+use super::trie::MAX_KEY_BYTES;
 use siskin_format::{Error, Result};
 
 /// The maximum size of a replacement, in bytes.
-pub(super) const LONGEST_REPLACEMENT: usize = 128;
+pub(super) const MAX_REPLACEMENT_BYTES: usize = 128;
 
 /// The map, read in place: the length of the array as u32, the array of u32 units, then the zero-terminated
 /// replacements.
@@ -24,14 +24,14 @@ impl<'a> Charsmap<'a> {
         Ok(Self { units, replacements })
     }
 
-    /// Returns the longest prefix of `text` that the map rewrites, up to [`LONGEST`] bytes: its length and its
+    /// Returns the longest prefix of `text` that the map rewrites, up to [`MAX_KEY_BYTES`] bytes: its length and its
     /// replacement.
     pub(super) fn longest(&self, text: &[u8]) -> Option<(usize, &'a str)> {
         let unit = |index: u32| u32_at(self.units, index as usize);
         let base = |unit: u32| (unit >> 10) << ((unit & 1 << 9) >> 6);
         let mut node = base(unit(0)?);
         let mut best = None;
-        for (index, &byte) in text.iter().take(LONGEST).enumerate() {
+        for (index, &byte) in text.iter().take(MAX_KEY_BYTES).enumerate() {
             if byte == 0 {
                 break;
             }
@@ -47,7 +47,7 @@ impl<'a> Charsmap<'a> {
         }
         let (length, offset) = best?;
         let replacement = self.replacements.get(offset as usize..)?;
-        let end = replacement.iter().take(LONGEST_REPLACEMENT).position(|&byte| byte == 0)?;
+        let end = replacement.iter().take(MAX_REPLACEMENT_BYTES).position(|&byte| byte == 0)?;
         Some((length, std::str::from_utf8(&replacement[..end]).ok()?))
     }
 }
@@ -64,6 +64,6 @@ mod tests {
         bytes.extend([unit; 256].iter().flat_map(|unit| unit.to_le_bytes()));
         bytes.resize(bytes.len() + (1 << 17), 0);
         let map = Charsmap::open(&bytes).unwrap();
-        assert_eq!(map.longest(&[b'a'; 5000]), Some((LONGEST, "")));
+        assert_eq!(map.longest(&[b'a'; 5000]), Some((MAX_KEY_BYTES, "")));
     }
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::Tokenizer;
+use super::fallible_alloc;
 use super::model::{self, ModelBuffers, ModelTables, TokenSpan};
 use super::normalize::{Circumstances, Rewriting, Stage};
 use super::regex::Matcher;
-use super::room;
 use super::section::{SectionTable, attribute, field, flag};
 use super::split::Piece;
 use super::token_kind::TokenKind;
@@ -16,7 +16,7 @@ use super::vocabulary::TemplateItem;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum size of a text, in bytes: offsets are 32 bits wide, with room for text that grows when normalized.
-const LONGEST_TEXT: usize = 1 << 26;
+const MAX_TEXT_BYTES: usize = 1 << 26;
 
 /// How special tokens are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct EncodeOptions {
     pub parse_special: bool,
 }
 
-/// The tokens of two texts, their segments, and the token range of each text.
+/// The tokens of two texts, their token types, and the token range of each text.
 pub(crate) type Pair = (Vec<TokenSpan>, Vec<u32>, [Range<usize>; 2]);
 
 /// Untrusted spans: ranges of a text, in ascending order and without overlaps, that no control token may overlap.
@@ -71,7 +71,7 @@ impl Tokenizer {
         let mut tokens = Vec::new();
         self.assemble(&self.single, [text, ""], options, false, &mut scratch, &mut tokens)?;
         let mut ids = Vec::new();
-        room::reserve(&mut ids, tokens.len())?;
+        fallible_alloc::reserve(&mut ids, tokens.len())?;
         ids.extend(tokens.iter().map(|token| token.id));
         Ok(ids)
     }
@@ -103,7 +103,7 @@ impl Tokenizer {
         self.encode(text, options)
     }
 
-    /// Encodes two texts as one input, such as a question and a passage, and returns the segment of each token. Offsets
+    /// Encodes two texts as one input, such as a question and a passage, and returns the token type of each token. Offsets
     /// are those of the text that the token comes from.
     pub fn encode_pair(
         &self,
@@ -111,37 +111,37 @@ impl Tokenizer {
         second: &str,
         options: EncodeOptions,
     ) -> Result<(Vec<TokenSpan>, Vec<u32>)> {
-        let (tokens, segments, _) = self.encode_pair_apart(first, second, options)?;
-        Ok((tokens, segments))
+        let (tokens, token_types, _) = self.encode_pair_apart(first, second, options)?;
+        Ok((tokens, token_types))
     }
 
     /// Like [`encode_pair`](Self::encode_pair), with the token range of each text: not every model distinguishes them
-    /// by segments.
+    /// by token types.
     pub fn encode_pair_apart(&self, first: &str, second: &str, options: EncodeOptions) -> Result<Pair> {
         self.apart(&self.pair, [first, second], options)
     }
 
     /// Encodes a text, and returns the token range of the text without added special tokens.
     pub fn encode_apart(&self, text: &str, options: EncodeOptions) -> Result<(Vec<TokenSpan>, Range<usize>)> {
-        let (tokens, _, [place, _]) = self.apart(&self.single, [text, ""], options)?;
-        Ok((tokens, place))
+        let (tokens, _, [location, _]) = self.apart(&self.single, [text, ""], options)?;
+        Ok((tokens, location))
     }
 
     fn apart(&self, template: &[TemplateItem], texts: [&str; 2], options: EncodeOptions) -> Result<Pair> {
-        let (mut scratch, mut tokens, mut segments) = (EncodeScratch::default(), Vec::new(), Vec::new());
+        let (mut scratch, mut tokens, mut token_types) = (EncodeScratch::default(), Vec::new(), Vec::new());
         let mut places = [0..0, 0..0];
         for item in self.items(template, options) {
             let before = tokens.len();
-            let segment = self.item(item, texts, options, true, &mut scratch, &mut tokens)?;
-            room::reserve(&mut segments, tokens.len() - before)?;
-            segments.extend(std::iter::repeat_n(segment, tokens.len() - before));
+            let token_type = self.item(item, texts, options, true, &mut scratch, &mut tokens)?;
+            fallible_alloc::reserve(&mut token_types, tokens.len() - before)?;
+            token_types.extend(std::iter::repeat_n(token_type, tokens.len() - before));
             match item {
                 TemplateItem::First { .. } => places[0] = before..tokens.len(),
                 TemplateItem::Second { .. } => places[1] = before..tokens.len(),
                 TemplateItem::Token { .. } => {}
             }
         }
-        Ok((tokens, segments, places))
+        Ok((tokens, token_types, places))
     }
 
     fn items<'a>(
@@ -180,18 +180,18 @@ impl Tokenizer {
         tokens: &mut Vec<TokenSpan>,
     ) -> Result<u32> {
         match item {
-            TemplateItem::Token { id, segment } => {
+            TemplateItem::Token { id, token_type } => {
                 let end = tokens.last().map_or(0, |token| token.end);
                 tokens.push(TokenSpan { id, start: end, end });
-                Ok(segment)
+                Ok(token_type)
             }
-            TemplateItem::First { segment } => {
+            TemplateItem::First { token_type } => {
                 self.text(texts[0], 0, Untrusted(&[]), options, track, scratch, tokens)?;
-                Ok(segment)
+                Ok(token_type)
             }
-            TemplateItem::Second { segment } => {
+            TemplateItem::Second { token_type } => {
                 self.text(texts[1], 0, Untrusted(&[]), options, track, scratch, tokens)?;
-                Ok(segment)
+                Ok(token_type)
             }
         }
     }
@@ -207,9 +207,9 @@ impl Tokenizer {
         scratch: &mut EncodeScratch,
         tokens: &mut Vec<TokenSpan>,
     ) -> Result<()> {
-        if text.len() > LONGEST_TEXT {
+        if text.len() > MAX_TEXT_BYTES {
             let message =
-                format!("{} bytes at once; split it into parts of at most {LONGEST_TEXT}", text.len());
+                format!("{} bytes at once; split it into parts of at most {MAX_TEXT_BYTES}", text.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         let run = Run::new(self, options, track);
@@ -218,7 +218,7 @@ impl Tokenizer {
         parts.done = first;
         while let Some(part) = parts.next() {
             match part {
-                Part::Token(token) => room::push(tokens, token)?,
+                Part::Token(token) => fallible_alloc::push(tokens, token)?,
                 Part::Text(start, end) => {
                     run.segment(&text[start..end], start, untrusted, scratch, tokens)?;
                 }
@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
                 view,
                 trie: trie(SectionTable::ModelTrie),
                 unknown_score: f32::from_bits(section.field(field::UNKNOWN_SCORE)),
-                longest_word: section.field(field::LONGEST_WORD) as usize,
+                longest_word: section.field(field::MAX_WORD_CHARS) as usize,
             },
             special: special(SectionTable::SpecialTrie),
             normalized: special(SectionTable::NormalizedTrie),
@@ -293,7 +293,7 @@ impl<'a> Run<'a> {
         while let Some(part) = parts.next() {
             let (start, end) = match part {
                 Part::Token(token) => {
-                    room::push(found, token)?;
+                    fallible_alloc::push(found, token)?;
                     continue;
                 }
                 Part::Text(start, end) => (start, end),
@@ -326,15 +326,15 @@ impl<'a> Run<'a> {
                 };
             }
         }
-        let place = |token: &TokenSpan| {
+        let location = |token: &TokenSpan| {
             let (start, end) = match changed {
                 true if self.track => rewriting.current.source(token.start as usize..token.end as usize),
                 _ => (base as u32 + token.start, base as u32 + token.end),
             };
             TokenSpan { id: token.id, start, end }
         };
-        room::reserve(tokens, found.len())?;
-        tokens.extend(found.iter().map(place));
+        fallible_alloc::reserve(tokens, found.len())?;
+        tokens.extend(found.iter().map(location));
         Ok(())
     }
 
@@ -464,13 +464,13 @@ impl<'a, 'b> Parts<'a, 'b> {
         }
     }
 
-    /// Extends a token over adjacent white space if its attributes say so.
+    /// Extends a token over adjacent whitespace if its attributes say so.
     fn widen(&self, id: u32, (start, from): (usize, usize), to: usize) -> (usize, usize) {
         let attributes = self.run.tables.view.attributes_of(id);
         let left = &self.text[start..from];
         let right = &self.text[to..];
         let from = if attributes & attribute::STRIP_LEFT != 0 { start + left.trim_end().len() } else { from };
-        // Scanned only if needed: a text may consist of white space and such tokens alone, which would take quadratic
+        // Scanned only if needed: a text may consist of whitespace and such tokens alone, which would take quadratic
         // time.
         let to = match attributes & attribute::STRIP_RIGHT != 0 {
             true => to + right.len() - right.trim_start().len(),

@@ -15,7 +15,7 @@ fn small() -> Vocabulary {
     vocabulary.byte_level = true;
     let pair = |left: &str, right: &str| (left.as_bytes().to_vec(), right.as_bytes().to_vec());
     vocabulary.merges = Merges::Listed(vec![pair("a", "b"), pair("ab", "c"), pair(" ", "x")]);
-    vocabulary.splitters = vec![Splitter::isolated(r" ?\p{L}+|\s+")];
+    vocabulary.pre_tokenizers = vec![PreTokenizerStep::isolated(r" ?\p{L}+|\s+")];
     vocabulary.normalizers = vec![Normalizer::Nfc, Normalizer::Replace { from: "Q".into(), to: "q".into() }];
     vocabulary
 }
@@ -79,32 +79,36 @@ fn damaged_sections_never_panic() {
 }
 
 #[test]
-fn impossible_vocabularies_are_refused() {
-    let refused = |change: fn(&mut Vocabulary)| {
+fn impossible_vocabularies_are_rejected() {
+    let rejected = |change: fn(&mut Vocabulary)| {
         let mut vocabulary = small();
         change(&mut vocabulary);
         vocabulary.write().err().unwrap_or_else(|| panic!("was accepted"))
     };
-    assert!(refused(|v| v.tokens.clear()).place().contains("tokens"));
+    assert!(rejected(|v| v.tokens.clear()).location().contains("tokens"));
     assert!(
-        refused(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())])).place().contains("merges[0]")
+        rejected(|v| v.merges = Merges::Listed(vec![(vec![], b"a".to_vec())]))
+            .location()
+            .contains("merges[0]")
     );
-    assert!(refused(|v| v.special.bos = Some(9999)).place().contains("special"));
-    assert!(refused(|v| v.ends = vec![9999]).message().contains("9999"));
-    assert!(refused(|v| v.tokens[3].score = f32::NAN).place().contains("scores[3]"));
-    assert!(refused(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).place().contains("tokens[3]"));
-    assert!(refused(|v| v.splitters = vec![Splitter::isolated("(")]).place().contains("pattern"));
-    assert!(refused(|v| v.normalizers = vec![Normalizer::Charsmap]).place().contains("charsmap"));
+    assert!(rejected(|v| v.special.bos = Some(9999)).location().contains("special"));
+    assert!(rejected(|v| v.ends = vec![9999]).message().contains("9999"));
+    assert!(rejected(|v| v.tokens[3].score = f32::NAN).location().contains("scores[3]"));
+    assert!(rejected(|v| v.tokens[3].text = vec![b'a'; 1 << 17]).location().contains("tokens[3]"));
     assert!(
-        refused(|v| v.normalizers = vec![Normalizer::Suffix("x".repeat(4096))])
-            .place()
+        rejected(|v| v.pre_tokenizers = vec![PreTokenizerStep::isolated("(")]).location().contains("pattern")
+    );
+    assert!(rejected(|v| v.normalizers = vec![Normalizer::Charsmap]).location().contains("charsmap"));
+    assert!(
+        rejected(|v| v.normalizers = vec![Normalizer::Suffix("x".repeat(4096))])
+            .location()
             .contains("normalizer")
     );
 }
 
 /// Covers every kind of token that is matched by a trie.
 #[test]
-fn tokens_too_long_to_look_for_are_refused() {
+fn tokens_too_long_to_look_for_are_rejected() {
     let long = |length: usize, kind| VocabularyToken::new(vec![b'a'; length], kind);
     for (model, kind) in [
         (ModelKind::Unigram, TokenKind::Normal),
@@ -118,19 +122,19 @@ fn tokens_too_long_to_look_for_are_refused() {
         };
         assert!(write(1024).is_ok());
         let error = write(1025).unwrap_err();
-        assert!(error.kind() == ErrorKind::Unsupported && error.place().contains("tokens[6]"), "{error}");
+        assert!(error.kind() == ErrorKind::Unsupported && error.location().contains("tokens[6]"), "{error}");
     }
 }
 
 #[test]
-fn templates_that_repeat_the_text_are_refused() {
+fn templates_that_repeat_the_text_are_rejected() {
     let open = |texts: usize| {
         let mut vocabulary = small();
-        vocabulary.pair = vec![TemplateItem::First { segment: 0 }; texts];
+        vocabulary.pair = vec![TemplateItem::First { token_type: 0 }; texts];
         vocabulary.write()
     };
     let mut section = open(4).unwrap();
-    assert!(open(5).unwrap_err().place().contains("template"));
+    assert!(open(5).unwrap_err().location().contains("template"));
     assert!(Tokenizer::open(Bytes::new(section.clone())).is_ok());
     // Lists of one and of four texts: the first list's count is set to five, so that it reads the second list's count
     // as an item.
@@ -171,7 +175,7 @@ fn duplicate_tokens_and_merges_keep_the_first() {
 #[test]
 fn long_runs_take_little_time() {
     let mut vocabulary = small();
-    vocabulary.splitters.clear();
+    vocabulary.pre_tokenizers.clear();
     vocabulary.tokens.push(VocabularyToken::new("aa", TokenKind::Normal));
     vocabulary.tokens.push(VocabularyToken::new("aaaa", TokenKind::Normal));
     vocabulary.merges =

@@ -31,15 +31,15 @@ mod charsmap;
 mod decode;
 mod encode;
 mod ends;
-mod families;
+mod fallible_alloc;
 mod guard;
 mod hash;
 mod model;
 mod normalize;
+mod pre_tokenizers;
 mod read;
 mod record;
 mod regex;
-mod room;
 mod section;
 mod spans;
 mod split;
@@ -56,10 +56,10 @@ pub use byte_level::{from_byte_level, to_byte_level};
 pub use decode::DecodeOptions;
 pub use encode::{EncodeOptions, EncodeScratch};
 pub use ends::find_ends;
-pub use families::{PreTokenizer, family, family_like};
 pub use model::{ModelKind, TokenSpan};
 pub use normalize::Normalizer;
-pub use split::{Behavior, Splitter};
+pub use pre_tokenizers::{PreTokenizer, named_pre_tokenizer, pre_tokenizer_like};
+pub use split::{Behavior, PreTokenizerStep};
 pub use token_kind::TokenKind;
 pub use vocabulary::{Merges, SpecialIds, TemplateItem, Trim, Vocabulary, VocabularyToken};
 
@@ -112,7 +112,7 @@ impl Tokenizer {
         let section = TokenizerSection::open(section)?;
         let model = ModelKind::from_number(section.field(field::MODEL))?;
         let steps = Steps::open(section.table(SectionTable::Normalizer))?;
-        let cutting = Cutting::open(section.table(SectionTable::Splitter))?;
+        let cutting = Cutting::open(section.table(SectionTable::PreTokenizer))?;
         let [single, pair] = read_template(&section)?;
         let trim = Trim::read(&section)?;
         for table in [SectionTable::ModelTrie, SectionTable::SpecialTrie, SectionTable::NormalizedTrie] {
@@ -246,11 +246,13 @@ fn read_template(section: &TokenizerSection) -> Result<[Vec<TemplateItem>; 2]> {
             return Err(too_many(count, "items"));
         }
         for _ in 0..count {
-            let (kind, id, segment) = (word()?, word()?, word()?);
+            let (kind, id, token_type) = (word()?, word()?, word()?);
             list.push(match kind {
-                0 if id < section.field(field::TOKENS) && id != NONE => TemplateItem::Token { id, segment },
-                1 => TemplateItem::First { segment },
-                2 => TemplateItem::Second { segment },
+                0 if id < section.field(field::TOKENS) && id != NONE => {
+                    TemplateItem::Token { id, token_type }
+                }
+                1 => TemplateItem::First { token_type },
+                2 => TemplateItem::Second { token_type },
                 _ => return Err(wrong()),
             });
         }

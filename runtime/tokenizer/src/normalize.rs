@@ -1,10 +1,10 @@
 //! Normalizers: rewriting steps before the text is split.
 
 use super::aligned::Aligned;
-use super::charsmap::{Charsmap, LONGEST_REPLACEMENT};
+use super::charsmap::{Charsmap, MAX_REPLACEMENT_BYTES};
+use super::fallible_alloc;
 use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
-use super::room;
 use super::unicode::{self, NormalizationForm, SourceChar, set};
 use siskin_format::{Error, Result};
 
@@ -34,7 +34,7 @@ pub enum Normalizer {
         /// Also removes spacing and enclosing marks.
         all: bool,
     },
-    /// Removes white space at the ends.
+    /// Removes whitespace at the ends.
     Strip {
         /// At the start.
         left: bool,
@@ -66,7 +66,7 @@ pub enum Normalizer {
     },
     /// Appends a text to every non-empty segment.
     Suffix(String),
-    /// BERT's text cleaning: removes control characters, converts all white space to spaces.
+    /// BERT's text cleaning: removes control characters, converts all whitespace to spaces.
     BertClean,
     /// Inserts spaces around Chinese characters, as BERT does.
     BertChinese,
@@ -202,7 +202,7 @@ impl Steps {
         let is_run = |step: &Normalizer| matches!(step, Normalizer::ReplacePattern { pattern, to } if pattern == r"\s+" && to == " ");
         let normalizers: Vec<&Normalizer> = steps.iter().map(|step| &step.normalizer).collect();
         let late = match normalizers[..] {
-            // Words are split at white space, and each is prefixed with U+2581.
+            // Words are split at whitespace, and each is prefixed with U+2581.
             [
                 ..,
                 before,
@@ -267,9 +267,9 @@ impl Step {
         | Normalizer::ReplacePattern { to: text, .. }
         | Normalizer::Prefix { text, .. }
         | Normalizer::Suffix(text) = &normalizer
-            && text.len() > LONGEST_REPLACEMENT
+            && text.len() > MAX_REPLACEMENT_BYTES
         {
-            let message = format!("a replacement is longer than {LONGEST_REPLACEMENT} bytes");
+            let message = format!("a replacement is longer than {MAX_REPLACEMENT_BYTES} bytes");
             return Err(Error::unsupported("tokenizer.normalizer", message));
         }
         let pattern = match &normalizer {
@@ -392,7 +392,7 @@ fn each(from: &Aligned, to: &mut Aligned, mut rewrite: impl FnMut(char, (u32, u3
 fn recompose(rewriting: &mut Rewriting, form: NormalizationForm) -> Result<()> {
     let Rewriting { current, spare, characters, more_characters } = rewriting;
     characters.clear();
-    room::reserve(characters, current.text.chars().count())?;
+    fallible_alloc::reserve(characters, current.text.chars().count())?;
     for (at, character) in current.text.char_indices() {
         let (start, end) =
             if current.tracks() { current.source(at..at + character.len_utf8()) } else { (0, 0) };

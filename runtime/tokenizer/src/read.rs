@@ -4,7 +4,7 @@ use super::Tokenizer;
 use super::normalize::Normalizer;
 use super::record::TokenizerRecord;
 use super::section::{NONE, SectionTable, SectionView, attribute, field, flag, u32_at};
-use super::split::Splitter;
+use super::split::PreTokenizerStep;
 use super::token_kind::TokenKind;
 use super::trie::Trie;
 use super::vocabulary::{Merges, SpecialIds, Vocabulary, VocabularyToken};
@@ -46,11 +46,15 @@ impl Tokenizer {
             fuse_unknown: has(flag::FUSE_UNKNOWN),
             whole_first: has(flag::WHOLE_FIRST),
             unknown_score: Some(f32::from_bits(self.section.field(field::UNKNOWN_SCORE))),
-            longest_word: self.section.field(field::LONGEST_WORD),
+            longest_word: self.section.field(field::MAX_WORD_CHARS),
             trim: self.trim,
             normalizers: self.read("normalizer", SectionTable::Normalizer, Normalizer::from_record)?,
             charsmap: self.section.table(SectionTable::Charsmap).to_vec(),
-            splitters: self.read("splitter", SectionTable::Splitter, Splitter::from_record)?,
+            pre_tokenizers: self.read(
+                "pre_tokenizer",
+                SectionTable::PreTokenizer,
+                PreTokenizerStep::from_record,
+            )?,
             special: self.special(),
             add_bos: has(flag::ADD_BOS),
             add_eos: has(flag::ADD_EOS),

@@ -31,10 +31,10 @@ impl TokenizerRecord {
         let mut records = Vec::new();
         let mut rest = table;
         while !rest.is_empty() {
-            let place = || format!("tokenizer.{name}[{}]", records.len());
-            let cut = || Error::corrupt(place(), "the record is truncated or not UTF-8");
+            let location = || format!("tokenizer.{name}[{}]", records.len());
+            let cut = || Error::corrupt(location(), "the record is truncated or not UTF-8");
             if records.len() >= MAX_RECORDS {
-                return Err(Error::corrupt(place(), format!("there are more than {MAX_RECORDS} records")));
+                return Err(Error::corrupt(location(), format!("there are more than {MAX_RECORDS} records")));
             }
             let word = |index: usize| u32_at(rest, index).ok_or_else(cut);
             let (code, number, first, second) = (word(0)?, word(1)?, word(2)? as usize, word(3)? as usize);

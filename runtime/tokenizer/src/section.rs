@@ -33,7 +33,7 @@ pub(super) enum SectionTable {
     NormalizedTrie,
     Joins,
     Normalizer,
-    Splitter,
+    PreTokenizer,
     Template,
     Ends,
     Charsmap,
@@ -48,7 +48,7 @@ pub(super) mod field {
     pub(in super::super) const FLAGS: usize = 16;
     pub(in super::super) const TOKENS: usize = 20;
     pub(in super::super) const SYMBOLS: usize = 24;
-    pub(in super::super) const LONGEST: usize = 28;
+    pub(in super::super) const MAX_TOKEN_BYTES: usize = 28;
     pub(in super::super) const BOS: usize = 32;
     pub(in super::super) const EOS: usize = 36;
     pub(in super::super) const EOT: usize = 40;
@@ -58,7 +58,7 @@ pub(super) mod field {
     pub(in super::super) const CLASS: usize = 56;
     pub(in super::super) const MASK: usize = 60;
     pub(in super::super) const UNKNOWN_SCORE: usize = 64;
-    pub(in super::super) const LONGEST_WORD: usize = 68;
+    pub(in super::super) const MAX_WORD_CHARS: usize = 68;
     pub(in super::super) const TRIM: usize = 72;
 }
 
@@ -187,7 +187,7 @@ impl TokenizerSection {
             flags: u32_at(whole, field::FLAGS / 4).unwrap_or(0),
             tokens: u32_at(whole, field::TOKENS / 4).unwrap_or(0),
             unknown: u32_at(whole, field::UNKNOWN / 4).unwrap_or(NONE),
-            longest: u32_at(whole, field::LONGEST / 4).unwrap_or(0) as usize,
+            longest: u32_at(whole, field::MAX_TOKEN_BYTES / 4).unwrap_or(0) as usize,
             text: table(SectionTable::Text),
             text_ends: table(SectionTable::TextEnds),
             attributes: table(SectionTable::Attributes),
@@ -201,8 +201,8 @@ impl TokenizerSection {
     }
 }
 
-fn corrupt(place: &str, message: &str) -> Error {
-    Error::corrupt(format!("tokenizer.{place}"), message)
+fn corrupt(location: &str, message: &str) -> Error {
+    Error::corrupt(format!("tokenizer.{location}"), message)
 }
 
 /// The tables as slices, looked up once for many reads.

@@ -27,7 +27,7 @@ impl Trim {
 impl Tokenizer {
     /// Returns the bytes of `text` that its token `token` is shown as: whole characters, without the leading and
     /// trailing spaces that the tokenizer trims. A token of spaces alone has an empty span at its end, or, if words
-    /// were split at white space first, the first character of the word that it begins.
+    /// were split at whitespace first, the first character of the word that it begins.
     pub fn span(&self, text: &str, token: &TokenSpan) -> (usize, usize) {
         let (start, end) = (token.start as usize, token.end as usize);
         let end = text.ceil_char_boundary(end);
@@ -84,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_ways_to_trim_are_refused() {
+    fn unknown_ways_to_trim_are_rejected() {
         let mut section =
             Vocabulary::new(ModelKind::WordLevel, vec![VocabularyToken::new("a", TokenKind::Normal)])
                 .write()
                 .unwrap();
         assert_eq!(section[field::TRIM..][..4], [0; 4], "older files have zeros there");
         section[field::TRIM] = 9;
-        assert!(Tokenizer::open(Bytes::new(section)).unwrap_err().place().contains("trim"));
+        assert!(Tokenizer::open(Bytes::new(section)).unwrap_err().location().contains("trim"));
     }
 }

@@ -1,8 +1,8 @@
 //! Pre-tokenizers: splitting text into the pieces that the model encodes one at a time.
 
+use super::fallible_alloc;
 use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
-use super::room;
 use super::unicode::{self, set};
 use siskin_format::{Error, Result};
 use std::ops::Range;
@@ -30,7 +30,7 @@ impl Behavior {
 /// A splitting step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Splitter {
+pub enum PreTokenizerStep {
     /// Splits at the matches of a pattern.
     Pattern {
         /// The regular expression.
@@ -47,7 +47,7 @@ pub enum Splitter {
     },
 }
 
-impl Splitter {
+impl PreTokenizerStep {
     /// Splits at every match, keeping matches and the text between them.
     pub fn isolated(pattern: &str) -> Self {
         Self::Pattern { pattern: pattern.to_owned(), behavior: Behavior::Isolated, invert: false }
@@ -58,10 +58,10 @@ impl Splitter {
         match (code, Behavior::ALL.get((number & 255) as usize)) {
             (1, Some(&behavior)) => Ok(Self::Pattern { pattern, behavior, invert: number >> 8 & 1 == 1 }),
             (1, None) => {
-                Err(Error::unsupported("tokenizer.splitter", format!("behavior {number} is unknown")))
+                Err(Error::unsupported("tokenizer.pre_tokenizer", format!("behavior {number} is unknown")))
             }
             (2, _) => Ok(Self::DigitGroups { at_word_ends: number & 1 == 1 }),
-            _ => Err(Error::unsupported("tokenizer.splitter", format!("step {code} is unknown"))),
+            _ => Err(Error::unsupported("tokenizer.pre_tokenizer", format!("step {code} is unknown"))),
         }
     }
 
@@ -92,17 +92,17 @@ pub(super) type Piece = Range<u32>;
 
 impl Cutting {
     pub(super) fn open(table: &[u8]) -> Result<Self> {
-        Self::of(TokenizerRecord::read_all(table, "splitter")?)
+        Self::of(TokenizerRecord::read_all(table, "pre_tokenizer")?)
     }
 
     pub(super) fn of(records: impl IntoIterator<Item = TokenizerRecord>) -> Result<Self> {
         let mut steps = Vec::new();
         for record in records {
-            steps.push(match Splitter::from_record(record)? {
-                Splitter::Pattern { pattern, behavior, invert } => {
+            steps.push(match PreTokenizerStep::from_record(record)? {
+                PreTokenizerStep::Pattern { pattern, behavior, invert } => {
                     Step::Pattern { pattern: Box::new(Pattern::new(&pattern)?), behavior, invert }
                 }
-                Splitter::DigitGroups { at_word_ends } => Step::DigitGroups { at_word_ends },
+                PreTokenizerStep::DigitGroups { at_word_ends } => Step::DigitGroups { at_word_ends },
             });
         }
         Ok(Self { steps })
@@ -137,7 +137,7 @@ impl Cutting {
                     Step::DigitGroups { at_word_ends } => digit_groups(part, *at_word_ends, &mut out),
                 }
                 if out.is_full {
-                    return Err(room::short());
+                    return Err(fallible_alloc::short());
                 }
             }
             std::mem::swap(pieces, spare);
@@ -157,7 +157,7 @@ impl Output<'_> {
     fn push(&mut self, start: usize, end: usize) {
         if start < end {
             let piece = self.base + start as u32..self.base + end as u32;
-            self.is_full = self.is_full || room::push(self.pieces, piece).is_err();
+            self.is_full = self.is_full || fallible_alloc::push(self.pieces, piece).is_err();
         }
     }
 }
@@ -253,9 +253,9 @@ fn digit_groups(text: &str, at_word_ends: bool, out: &mut Output<'_>) {
 mod tests {
     use super::*;
 
-    fn pieces(splitter: Splitter, text: &str) -> Vec<String> {
+    fn pieces(pre_tokenizer_step: PreTokenizerStep, text: &str) -> Vec<String> {
         let mut table = Vec::new();
-        splitter.record().write(&mut table);
+        pre_tokenizer_step.record().write(&mut table);
         let (mut pieces, mut spare) = (Vec::new(), Vec::new());
         Cutting::open(&table).unwrap().run(text, &mut Matcher::default(), &mut pieces, &mut spare).unwrap();
         pieces.iter().map(|piece| text[piece.start as usize..piece.end as usize].to_owned()).collect()
@@ -272,19 +272,20 @@ mod tests {
             (Behavior::MergedWithNext, vec!["the", "-final", "-", "-countdown"]),
             (Behavior::Contiguous, vec!["the", "-", "final", "--", "countdown"]),
         ] {
-            let splitter = Splitter::Pattern { pattern: "-".into(), behavior, invert: false };
-            assert_eq!(pieces(splitter, text), wanted, "{behavior:?}");
+            let pre_tokenizer_step =
+                PreTokenizerStep::Pattern { pattern: "-".into(), behavior, invert: false };
+            assert_eq!(pieces(pre_tokenizer_step, text), wanted, "{behavior:?}");
         }
     }
 
     #[test]
     fn digits_group_from_the_right() {
         assert_eq!(
-            pieces(Splitter::DigitGroups { at_word_ends: false }, "a1234567b12"),
+            pieces(PreTokenizerStep::DigitGroups { at_word_ends: false }, "a1234567b12"),
             ["a", "1", "234", "567", "b", "12"]
         );
         assert_eq!(
-            pieces(Splitter::DigitGroups { at_word_ends: true }, "1234b 1234"),
+            pieces(PreTokenizerStep::DigitGroups { at_word_ends: true }, "1234b 1234"),
             ["1234", "b ", "1", "234"]
         );
     }

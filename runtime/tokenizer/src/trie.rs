@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// The maximum size of a key in bytes, for writing and lookup. Without a limit, matching at every position of a text
 /// would take quadratic time.
-pub(super) const LONGEST: usize = 1024;
+pub(super) const MAX_KEY_BYTES: usize = 1024;
 
 /// A trie read in place. Table: `nodes` u32, then `nodes + 1` first children u32, `nodes` values u32, `nodes` bytes.
 /// Node 0 is the root; the children of node n are the nodes from `first[n]` to `first[n + 1]`.
@@ -64,11 +64,11 @@ impl<'a> Trie<'a> {
     }
 
     /// Calls `found` with the length and value of every key that is a prefix of `text`, shortest first. Reads at most
-    /// [`LONGEST`] bytes.
+    /// [`MAX_KEY_BYTES`] bytes.
     #[inline]
     pub(super) fn prefixes(&self, text: &[u8], root: u32, mut found: impl FnMut(usize, u32)) {
         let mut node = root;
-        for (index, &byte) in text.iter().take(LONGEST).enumerate() {
+        for (index, &byte) in text.iter().take(MAX_KEY_BYTES).enumerate() {
             let Some(child) = self.child(node, byte) else { return };
             node = child;
             if let Some(value) = self.value(node) {
@@ -83,8 +83,8 @@ pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
     if entries.is_empty() {
         return Ok(Vec::new());
     }
-    if let Some((key, id)) = entries.iter().find(|(key, _)| key.len() > LONGEST) {
-        let message = format!("is {} bytes long; at most {LONGEST} are supported", key.len());
+    if let Some((key, id)) = entries.iter().find(|(key, _)| key.len() > MAX_KEY_BYTES) {
+        let message = format!("is {} bytes long; at most {MAX_KEY_BYTES} are supported", key.len());
         return Err(Error::unsupported(format!("tokenizer.tokens[{id}]"), message));
     }
     entries.sort_by_key(|entry| entry.0);
@@ -149,9 +149,9 @@ mod tests {
             steps
         };
         assert_eq!(steps(1, &|node| node), 0, "a node that is its own child");
-        assert_eq!(steps(5001, &|node| (node + 1).min(5001)), LONGEST);
-        let key = [b'a'; LONGEST + 1];
-        assert!(build(&mut [(&key[..LONGEST], 1)]).is_ok());
-        assert!(build(&mut [(&key, 7)]).unwrap_err().place().contains("tokens[7]"));
+        assert_eq!(steps(5001, &|node| (node + 1).min(5001)), MAX_KEY_BYTES);
+        let key = [b'a'; MAX_KEY_BYTES + 1];
+        assert!(build(&mut [(&key[..MAX_KEY_BYTES], 1)]).is_ok());
+        assert!(build(&mut [(&key, 7)]).unwrap_err().location().contains("tokens[7]"));
     }
 }

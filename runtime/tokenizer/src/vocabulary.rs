@@ -2,7 +2,7 @@
 
 use super::model::ModelKind;
 use super::normalize::Normalizer;
-use super::split::Splitter;
+use super::split::PreTokenizerStep;
 use super::token_kind::TokenKind;
 
 /// An entry of a vocabulary.
@@ -17,9 +17,9 @@ pub struct VocabularyToken {
     pub score: f32,
     /// WordPiece: whether it continues a word.
     pub continues: bool,
-    /// Whether a match includes the white space before it.
+    /// Whether a match includes the whitespace before it.
     pub strip_left: bool,
-    /// Whether a match includes the white space after it.
+    /// Whether a match includes the whitespace after it.
     pub strip_right: bool,
     /// Whether it is matched only between characters that are not word characters.
     pub single_word: bool,
@@ -59,18 +59,18 @@ pub enum TemplateItem {
     Token {
         /// Its id.
         id: u32,
-        /// Its segment (token type).
-        segment: u32,
+        /// Its token type id.
+        token_type: u32,
     },
     /// The first text's tokens.
     First {
-        /// Their segment (token type).
-        segment: u32,
+        /// Their token type id.
+        token_type: u32,
     },
     /// The second text's tokens.
     Second {
-        /// Their segment (token type).
-        segment: u32,
+        /// Their token type id.
+        token_type: u32,
     },
 }
 
@@ -83,7 +83,7 @@ pub enum Trim {
     Nothing = 0,
     /// Spaces, as with `trim_offsets` of byte-level tokenizers.
     Spaces = 1,
-    /// White space, which was removed before words were encoded.
+    /// Whitespace, which was removed before words were encoded.
     WhiteSpace = 2,
 }
 
@@ -131,7 +131,7 @@ pub struct Vocabulary {
     /// SentencePiece's compiled character map.
     pub charsmap: Vec<u8>,
     /// The pre-tokenizers.
-    pub splitters: Vec<Splitter>,
+    pub pre_tokenizers: Vec<PreTokenizerStep>,
     /// Tokens with a role.
     pub special: SpecialIds,
     /// Whether the model expects a BOS token.
@@ -169,12 +169,12 @@ impl Vocabulary {
             trim: Trim::Nothing,
             normalizers: Vec::new(),
             charsmap: Vec::new(),
-            splitters: Vec::new(),
+            pre_tokenizers: Vec::new(),
             special: SpecialIds::default(),
             add_bos: false,
             add_eos: false,
-            single: vec![TemplateItem::First { segment: 0 }],
-            pair: vec![TemplateItem::First { segment: 0 }, TemplateItem::Second { segment: 1 }],
+            single: vec![TemplateItem::First { token_type: 0 }],
+            pair: vec![TemplateItem::First { token_type: 0 }, TemplateItem::Second { token_type: 1 }],
             ends: Vec::new(),
             strip_leading_space: false,
             join_words: false,

@@ -19,10 +19,10 @@ use siskin_format::{Error, Result};
 use std::collections::HashMap;
 
 const MAX_TOKENS: usize = 1 << 24;
-const LONGEST_TOKEN: usize = 1 << 16;
+const MAX_TOKEN_BYTES: usize = 1 << 16;
 /// The maximum size of a token for which merges are created from scores, in bytes, as their number grows quadratically.
-const LONGEST_SCORED_TOKEN: usize = 1024;
-const LONGEST_MARKED_TOKEN: usize = 256;
+const MAX_SCORED_TOKEN_BYTES: usize = 1024;
+const MAX_MARKED_TOKEN_BYTES: usize = 256;
 const DIRECTORY: usize = 96;
 
 /// A merge: left and right symbol, result, rank.
@@ -50,13 +50,13 @@ fn write(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
 
 fn check(vocabulary: &Vocabulary) -> Result<()> {
     Steps::of(&vocabulary.normalizers)?;
-    Cutting::of(vocabulary.splitters.iter().map(|step| step.record()))?;
+    Cutting::of(vocabulary.pre_tokenizers.iter().map(|step| step.record()))?;
     if vocabulary.normalizers.contains(&Normalizer::Charsmap) {
         Charsmap::open(&vocabulary.charsmap)?;
     }
     check_template(&vocabulary.single)?;
     check_template(&vocabulary.pair)?;
-    if vocabulary.normalizers.len().max(vocabulary.splitters.len()) > MAX_RECORDS {
+    if vocabulary.normalizers.len().max(vocabulary.pre_tokenizers.len()) > MAX_RECORDS {
         let message = format!("there are more than {MAX_RECORDS} steps");
         return Err(Error::unsupported("tokenizer.normalizer", message));
     }
@@ -68,8 +68,8 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
         ));
     }
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        if token.text.len() > LONGEST_TOKEN {
-            let message = format!("{} bytes long; at most {LONGEST_TOKEN} are allowed", token.text.len());
+        if token.text.len() > MAX_TOKEN_BYTES {
+            let message = format!("{} bytes long; at most {MAX_TOKEN_BYTES} are allowed", token.text.len());
             return Err(Error::corrupt(format!("tokenizer.tokens[{id}]"), message));
         }
         if !token.score.is_finite() {
@@ -150,7 +150,7 @@ fn listed_merges(symbols: &mut Symbols<'_>, pairs: &[(Vec<u8>, Vec<u8>)]) -> Res
         if left.is_empty() || right.is_empty() {
             return Err(Error::corrupt(format!("tokenizer.merges[{rank}]"), "one side is empty"));
         }
-        if left.len() + right.len() > LONGEST_TOKEN {
+        if left.len() + right.len() > MAX_TOKEN_BYTES {
             return Err(Error::corrupt(format!("tokenizer.merges[{rank}]"), "the result is too long"));
         }
         let whole = [left.as_slice(), right.as_slice()].concat();
@@ -172,9 +172,9 @@ fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<V
         if !token.kind.is_ordinary() || symbols.find(text) != Some(id as u32) {
             continue;
         }
-        if text.len() > LONGEST_SCORED_TOKEN {
+        if text.len() > MAX_SCORED_TOKEN_BYTES {
             let message =
-                format!("is {} bytes long; at most {LONGEST_SCORED_TOKEN} are supported", text.len());
+                format!("is {} bytes long; at most {MAX_SCORED_TOKEN_BYTES} are supported", text.len());
             return Err(Error::unsupported(format!("tokenizer.tokens[{id}]"), message));
         }
         let rank = scores.partition_point(|&score| score > token.score) as u32;
@@ -234,7 +234,7 @@ fn assemble(vocabulary: &Vocabulary, symbols: &Symbols<'_>, merges: &[Merge]) ->
         put(SectionTable::Joins, joins(vocabulary, symbols));
     }
     put(SectionTable::Normalizer, records(vocabulary.normalizers.iter().map(|step| step.record())));
-    put(SectionTable::Splitter, records(vocabulary.splitters.iter().map(|step| step.record())));
+    put(SectionTable::PreTokenizer, records(vocabulary.pre_tokenizers.iter().map(|step| step.record())));
     put(SectionTable::Template, template(vocabulary));
     put(SectionTable::Ends, vocabulary.ends.iter().flat_map(|id| id.to_le_bytes()).collect());
     put(SectionTable::Charsmap, vocabulary.charsmap.clone());
@@ -270,7 +270,7 @@ fn lay_out(
         (field::FLAGS, flags(vocabulary)),
         (field::TOKENS, vocabulary.tokens.len() as u32),
         (field::SYMBOLS, symbols as u32),
-        (field::LONGEST, longest as u32),
+        (field::MAX_TOKEN_BYTES, longest as u32),
         (field::BOS, id(special.bos)),
         (field::EOS, id(special.eos)),
         (field::EOT, id(special.eot)),
@@ -280,7 +280,7 @@ fn lay_out(
         (field::CLASS, id(special.class)),
         (field::MASK, id(special.mask)),
         (field::UNKNOWN_SCORE, unknown_score(vocabulary).to_bits()),
-        (field::LONGEST_WORD, vocabulary.longest_word),
+        (field::MAX_WORD_CHARS, vocabulary.longest_word),
         (field::TRIM, vocabulary.trim as u32),
     ] {
         out[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -288,8 +288,8 @@ fn lay_out(
     Ok(out)
 }
 
-fn too_large(place: &str) -> Error {
-    Error::unsupported(place, "the tokenizer is larger than 4 GiB")
+fn too_large(location: &str) -> Error {
+    Error::unsupported(location, "the tokenizer is larger than 4 GiB")
 }
 
 fn flags(vocabulary: &Vocabulary) -> u32 {
@@ -486,9 +486,9 @@ fn template(vocabulary: &Vocabulary) -> Vec<u8> {
         out.push(items.len() as u32);
         for item in items {
             out.extend(match *item {
-                TemplateItem::Token { id, segment } => [0, id, segment],
-                TemplateItem::First { segment } => [1, 0, segment],
-                TemplateItem::Second { segment } => [2, 0, segment],
+                TemplateItem::Token { id, token_type } => [0, id, token_type],
+                TemplateItem::First { token_type } => [1, 0, token_type],
+                TemplateItem::Second { token_type } => [2, 0, token_type],
             });
         }
     }
@@ -510,7 +510,7 @@ fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
     let (mut work, mut out) = (ModelBuffers::default(), Vec::new());
     let attributes = section.offset(SectionTable::Attributes);
     for (id, token) in vocabulary.tokens.iter().enumerate() {
-        if !token.kind.is_ordinary() || token.text.is_empty() || token.text.len() > LONGEST_MARKED_TOKEN {
+        if !token.kind.is_ordinary() || token.text.is_empty() || token.text.len() > MAX_MARKED_TOKEN_BYTES {
             continue;
         }
         out.clear();

@@ -195,7 +195,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Returns the text from `start` to the current position, with runs of white space collapsed.
+    /// Returns the text from `start` to the current position, with runs of whitespace collapsed.
     fn text(&self, start: usize) -> String {
         let text = String::from_utf8_lossy(&self.code[start..self.at]);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -253,8 +253,10 @@ pub const TABLE: &[(&str, u8)] = &[("a", 1), ("b", 2)];
 #[cfg(test)]
 mod tests { pub fn test() {} }
 "#;
-        let tree =
-            Tree::made(&[("runtime/siskin/src/lib.rs", text), ("runtime/src/main.rs", "pub fn x() {}")]);
+        let tree = Tree::from_files(&[
+            ("runtime/siskin/src/lib.rs", text),
+            ("runtime/src/main.rs", "pub fn x() {}"),
+        ]);
         let manifest = Manifest {
             path: "runtime/siskin/Cargo.toml".into(),
             name: "siskin".into(),

@@ -1,7 +1,7 @@
 //! Checks the subjects of commits.
 
 /// The maximum number of characters of a subject.
-const LONGEST: usize = 72;
+const MAX_SUBJECT: usize = 72;
 
 /// Returns commits with unsuitable subjects. `log` has one commit per line: its hash, a space and its subject.
 pub fn subjects_fit(log: &str) -> Vec<String> {
@@ -9,8 +9,8 @@ pub fn subjects_fit(log: &str) -> Vec<String> {
     for line in log.lines() {
         let (hash, subject) = line.split_once(' ').unwrap_or((line, ""));
         let length = subject.chars().count();
-        if length > LONGEST {
-            breaches.push(format!("{hash}: {length} characters, at most {LONGEST}: {subject}"));
+        if length > MAX_SUBJECT {
+            breaches.push(format!("{hash}: {length} characters, at most {MAX_SUBJECT}: {subject}"));
         }
         if subject.ends_with('.') {
             breaches.push(format!("{hash}: ends with a period: {subject}"));

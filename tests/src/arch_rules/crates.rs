@@ -202,7 +202,7 @@ mod tests {
             "[dependencies]\nsiskin-emulator.workspace = true",
         ] {
             let text = format!("[package]\nname = \"siskin-kernels\"\n{line}\n");
-            let found = crate_directions(&Tree::made(&[("kernels/Cargo.toml", &text)]));
+            let found = crate_directions(&Tree::from_files(&[("kernels/Cargo.toml", &text)]));
             assert_eq!(found.len(), 1, "{line}: {found:?}");
             assert!(found[0].starts_with("kernels/Cargo.toml:"), "{found:?}");
         }
@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn unknown_crates_are_named() {
-        let found = crate_directions(&Tree::made(&[("new/Cargo.toml", "[package]\nname = \"siskin-new\"")]));
+        let found =
+            crate_directions(&Tree::from_files(&[("new/Cargo.toml", "[package]\nname = \"siskin-new\"")]));
         assert_eq!(found.len(), 1);
     }
 }

@@ -140,7 +140,7 @@ mod tests {
             ("runtime/backend/src/a.rs", "#[cfg(test)]\nmod tests { use rayon::join; }", 0),
         ];
         for (path, code, count) in rows {
-            assert_eq!(used_where_allowed(&Tree::made(&[(path, code)])).len(), count, "{path}: {code}");
+            assert_eq!(used_where_allowed(&Tree::from_files(&[(path, code)])).len(), count, "{path}: {code}");
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
     fn a_manifest_may_not_declare_what_it_may_not_use() {
         let declare = |path: &str, name: &str, text: &str| {
             let text = format!("[package]\nname = \"{name}\"\n{text}\n");
-            declared_where_allowed(&Tree::made(&[(path, &text)])).len()
+            declared_where_allowed(&Tree::from_files(&[(path, &text)])).len()
         };
         assert_eq!(declare("cli/Cargo.toml", "siskin-cli", "[dependencies]\nrayon.workspace = true"), 1);
         assert_eq!(declare("cli/Cargo.toml", "siskin-cli", "[dependencies]\nclap.workspace = true"), 0);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn tree(document: &str) -> Tree {
-        Tree::made(&[
+        Tree::from_files(&[
             (DIAGRAM_PATH, document),
             ("a/Cargo.toml", "[package]\nname = \"siskin-a\"\ndescription = \"Low\"\n"),
             (

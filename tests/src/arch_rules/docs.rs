@@ -87,7 +87,8 @@ mod tests {
     fn dead_links_are_found() {
         let page =
             "[a](b.md) [b](../README.md#top) [c](missing.md)\n`[d](no.md)` [e](https://x.y/z)\n[f](#here)";
-        let found = links_exist(&Tree::made(&[("docs/a.md", page), ("docs/b.md", ""), ("README.md", "")]));
+        let found =
+            links_exist(&Tree::from_files(&[("docs/a.md", page), ("docs/b.md", ""), ("README.md", "")]));
         assert_eq!(found.len(), 1);
         assert!(found[0].contains("docs/missing.md"), "{found:?}");
     }
@@ -96,7 +97,7 @@ mod tests {
     fn named_pages_exist() {
         let page = "//! See docs/adding-a-model.md and docs/adding-a-quant.md.";
         let found =
-            adding_guides_exist(&Tree::made(&[("a/src/lib.rs", page), ("docs/adding-a-model.md", "")]));
+            adding_guides_exist(&Tree::from_files(&[("a/src/lib.rs", page), ("docs/adding-a-model.md", "")]));
         assert_eq!(found.len(), 1);
         assert!(found[0].contains("docs/adding-a-quant.md"), "{found:?}");
     }

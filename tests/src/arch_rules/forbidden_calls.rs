@@ -25,8 +25,8 @@ const RULES: [Rule; 6] = [
     },
     Rule {
         calls: &["env::var", "env::var_os", "env::vars", "env::set_var", "env::remove_var"],
-        places: &["knobs.rs", "build.rs"],
-        why: "environment variables are declared and read in files `knobs.rs`, those of cargo builds in `build.rs`",
+        places: &["env.rs", "build.rs"],
+        why: "environment variables are declared and read in files `env.rs`, those of cargo builds in `build.rs`",
     },
     Rule {
         calls: &["println!", "print!", "eprintln!", "eprint!", "io::stdout", "io::stderr"],
@@ -90,14 +90,18 @@ mod tests {
             ("runtime/backend/src/a.rs", "std::thread::spawn(f);", 1),
             ("runtime/backend/src/thread_pool/mod.rs", "std::thread::Builder::new();", 0),
             ("runtime/backend/src/a.rs", "env::var(\"X\")", 1),
-            ("runtime/src/knobs.rs", "env::var(\"X\")", 0),
+            ("runtime/src/env.rs", "env::var(\"X\")", 0),
             ("runtime/src/a.rs", "std::env::vars_os(); let v = env!(\"Y\");", 0),
             ("runtime/src/a.rs", "eprintln!(\"x\");", 1),
             ("runtime/src/a.rs", "#[cfg(test)]\nmod tests { fn f() { println!(); } }", 0),
             ("cli/src/main.rs", "println!(\"x\");", 0),
         ];
         for (path, code, count) in rows {
-            assert_eq!(calls_in_their_place(&Tree::made(&[(path, code)])).len(), count, "{path}: {code}");
+            assert_eq!(
+                calls_in_their_place(&Tree::from_files(&[(path, code)])).len(),
+                count,
+                "{path}: {code}"
+            );
         }
     }
 }

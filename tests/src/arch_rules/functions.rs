@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     fn tree(code: &str, list: &str) -> Tree {
-        Tree::made(&[("a/src/b.rs", code), (LONG, list), (NESTED, list)])
+        Tree::from_files(&[("a/src/b.rs", code), (LONG, list), (NESTED, list)])
     }
 
     #[test]

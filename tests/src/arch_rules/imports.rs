@@ -104,7 +104,7 @@ fn layer(layers: &[&[&str]], module: &str) -> Option<usize> {
 }
 
 /// Returns why `module` may not use `used`; `None` if it may.
-fn refusal(layers: &[&[&str]], module: &str, used: &str) -> Option<String> {
+fn rejection(layers: &[&[&str]], module: &str, used: &str) -> Option<String> {
     let (Some(own), Some(other)) = (layer(layers, module), layer(layers, used)) else {
         // Names that are no modules are items of `lib.rs`.
         return None;
@@ -127,7 +127,7 @@ pub fn module_directions(tree: &Tree) -> Vec<String> {
                 breaches.push(format!("{}:1: `{first}` is in no layer; add it to {LIST}", file.path));
             }
             for (at, used) in top_level_uses(&code, &own) {
-                if let Some(why) = refusal(layers, first, &used) {
+                if let Some(why) = rejection(layers, first, &used) {
                     breaches.push(format!("{}:{}: {why}", file.path, numbers[at]));
                 }
             }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     fn breaches(path: &str, code: &str) -> Vec<String> {
-        module_directions(&Tree::made(&[(path, code)]))
+        module_directions(&Tree::from_files(&[(path, code)]))
     }
 
     #[test]

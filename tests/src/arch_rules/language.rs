@@ -75,10 +75,13 @@ mod tests {
     #[test]
     fn phrases_are_found_as_whole_words() {
         let files = [(PHRASES, "# a list\nmend\nis no file\n"), ("docs/a.md", "Amend it.\nMend it.\n")];
-        assert_eq!(phrases_absent(&Tree::made(&files)), ["docs/a.md:2: `mend`: use the term of the field"]);
+        assert_eq!(
+            phrases_absent(&Tree::from_files(&files)),
+            ["docs/a.md:2: `mend`: use the term of the field"]
+        );
         let code =
             [(PHRASES, "is no file\n"), ("a.rs", "// It is no file.\n"), ("tests/data/a.md", "is no file")];
-        assert_eq!(phrases_absent(&Tree::made(&code)).len(), 1);
+        assert_eq!(phrases_absent(&Tree::from_files(&code)).len(), 1);
     }
 
     #[test]
@@ -88,7 +91,7 @@ mod tests {
             ("b/src/lib.rs", "pub(super) trait Part {}\npub struct Args;\nstruct Own;\n"),
         ];
         assert_eq!(
-            type_names_unique(&Tree::made(&files)),
+            type_names_unique(&Tree::from_files(&files)),
             ["a/src/lib.rs:1: `Part` is also a type in b/src/lib.rs:1"]
         );
     }

@@ -9,7 +9,7 @@ const ALLOWED: [&str; 9] =
 /// same list.
 const TOOLS: [(&str, &str); 1] = [("cbindgen", "MPL-2.0")];
 /// Packages with network code, which the runtime must not depend on.
-const BANNED: [&str; 6] = ["curl", "hyper", "native-tls", "openssl-sys", "reqwest", "ureq"];
+const BANNED: [&str; 6] = ["curl", "model_config", "native-tls", "openssl-sys", "reqwest", "ureq"];
 
 /// Returns true if the SPDX expression can be satisfied with allowed licenses only.
 pub fn license_allowed(expression: &str) -> bool {

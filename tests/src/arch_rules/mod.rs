@@ -4,7 +4,6 @@
 //! over the workspace, and over small artificial trees that violate it.
 
 mod api;
-mod circles;
 mod commits;
 mod crates;
 mod dependencies;
@@ -13,6 +12,7 @@ mod docs;
 mod facade;
 mod forbidden_calls;
 mod functions;
+mod import_cycles;
 mod imports;
 mod language;
 mod licenses;
@@ -23,7 +23,6 @@ mod tree;
 mod unsafety;
 
 pub use api::{library_apis, public_api, snapshot_path};
-pub use circles::import_circles;
 pub use commits::subjects_fit;
 pub use crates::{Manifest, crate_directions, manifests};
 pub use dependencies::{declared_where_allowed, used_where_allowed};
@@ -32,6 +31,7 @@ pub use docs::{adding_guides_exist, links_exist};
 pub use facade::facade_exports_items;
 pub use forbidden_calls::calls_in_their_place;
 pub use functions::{functions_flat, functions_short};
+pub use import_cycles::import_cycles;
 pub use imports::module_directions;
 pub use language::{phrases_absent, type_names_unique};
 pub use licenses::{license_allowed, packages_allowed};

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn missing_paths_are_found() {
         let tree = |page: &str| {
-            let mut tree = Tree::made(&[
+            let mut tree = Tree::from_files(&[
                 ("docs/a.md", page),
                 ("runtime/src/exec/cpu/mod.rs", ""),
                 ("cli/src/main.rs", ""),
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn stale_rows_of_tables_are_found() {
-        let found = table_paths_exist(&Tree::made(&[("cli/src/main.rs", "")]));
+        let found = table_paths_exist(&Tree::from_files(&[("cli/src/main.rs", "")]));
         assert!(found.iter().any(|line| line.contains("`runtime/backend/src/thread_pool`")), "{found:?}");
     }
 }

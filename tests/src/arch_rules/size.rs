@@ -45,10 +45,10 @@ mod tests {
     fn long_files_are_found_and_tests_do_not_count() {
         let code = "fn f() {}\n".repeat(601);
         let tested = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{}}}\n", "fn f() {}\n".repeat(700));
-        assert_eq!(files_short(&Tree::made(&[("a/src/b.rs", &code)])).len(), 1);
-        assert_eq!(files_short(&Tree::made(&[("a/src/b.rs", &tested)])).len(), 0);
-        assert_eq!(files_short(&Tree::made(&[("a/tests/b.rs", &code)])).len(), 0);
-        assert_eq!(files_short(&Tree::made(&[("a/src/b.rs", &code), (LIST, "a/src/b.rs")])).len(), 0);
-        assert_eq!(files_short(&Tree::made(&[(LIST, "a/src/b.rs")])).len(), 1);
+        assert_eq!(files_short(&Tree::from_files(&[("a/src/b.rs", &code)])).len(), 1);
+        assert_eq!(files_short(&Tree::from_files(&[("a/src/b.rs", &tested)])).len(), 0);
+        assert_eq!(files_short(&Tree::from_files(&[("a/tests/b.rs", &code)])).len(), 0);
+        assert_eq!(files_short(&Tree::from_files(&[("a/src/b.rs", &code), (LIST, "a/src/b.rs")])).len(), 0);
+        assert_eq!(files_short(&Tree::from_files(&[(LIST, "a/src/b.rs")])).len(), 1);
     }
 }

@@ -66,7 +66,7 @@ impl Tree {
     }
 
     /// Creates an artificial tree of these files.
-    pub fn made(files: &[(&str, &str)]) -> Self {
+    pub fn from_files(files: &[(&str, &str)]) -> Self {
         let files: Vec<_> = files.iter().map(|(path, text)| SourceFile::new(path, text)).collect();
         let paths = files.iter().map(|file| file.path.clone()).collect();
         Self { files, paths }

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn breaches(code: &str, list: &str) -> Vec<String> {
-        unsafe_listed(&Tree::made(&[("runtime/src/a.rs", code), (LIST, list)]))
+        unsafe_listed(&Tree::from_files(&[("runtime/src/a.rs", code), (LIST, list)]))
     }
 
     #[test]

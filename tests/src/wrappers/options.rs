@@ -287,7 +287,7 @@ fn number_options(function: &Function, numbers: &Enum, sources: &str) -> Result<
         let number = number_type(&member.name, sources)?;
         let docs = match number {
             Number::Flag => flag_docs(&member.docs).ok_or_else(|| {
-                format!("{}: the documentation must be `1: …. 0, the default: do not.`", member.name)
+                format!("{}: the documentation must be `Whether to … (0 or 1). Default 0.`", member.name)
             })?,
             _ => member.docs.clone(),
         };
@@ -304,10 +304,10 @@ fn number_options(function: &Function, numbers: &Enum, sources: &str) -> Result<
     numbers.members.iter().map(option).collect()
 }
 
-/// Turns `1: translate. 0, the default: do not.` into `Whether to translate. Default: no.`
+/// Turns `Whether to translate (0 or 1). Default 0.` into `Whether to translate. Default: no.`
 fn flag_docs(docs: &str) -> Option<String> {
-    let docs = docs.strip_prefix("1: ")?.strip_suffix(" 0, the default: do not.")?;
-    Some(format!("Whether to {docs} Default: no."))
+    let docs = docs.strip_suffix(" (0 or 1). Default 0.").filter(|docs| docs.starts_with("Whether "))?;
+    Some(format!("{docs}. Default: no."))
 }
 
 /// Returns the words that all constants of an enum begin with, and the `_` after them.
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_shapes_are_refused() {
+    fn unknown_shapes_are_rejected() {
         for arguments in
             ["siskin_progress_function function, void *user", "const char *text", "size_t a, size_t b"]
         {
@@ -385,7 +385,7 @@ mod tests {
         assert!(matches!(number_type("B", sources), Ok(Number::Float)));
         assert!(number_type("C", sources).is_err() && number_type("D", sources).is_err());
         assert_eq!(
-            flag_docs("1: do it. 0, the default: do not.").as_deref(),
+            flag_docs("Whether to do it (0 or 1). Default 0.").as_deref(),
             Some("Whether to do it. Default: no.")
         );
     }

@@ -121,7 +121,7 @@ fn distillation_loss_matches_the_cpu() {
 }
 
 #[test]
-fn out_of_bounds_targets_are_refused() {
+fn out_of_bounds_targets_are_rejected() {
     let case = load("gpt2");
     let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
     let Some(device) = device() else { return };
@@ -129,14 +129,14 @@ fn out_of_bounds_targets_are_refused() {
     let output = program.graph.values[program.graph.output];
     let (rows, columns) = (program.row_count(program.graph.output, &batch), output.columns);
     let mut runner = RunnerBuilder::new(program, &parameters).build(Box::new(device)).unwrap();
-    let mut refused = |loss: Objective, targets: Targets| {
-        runner.run(&batch, &loss, &targets, 1.0).unwrap_err().place().to_owned()
+    let mut rejected = |loss: Objective, targets: Targets| {
+        runner.run(&batch, &loss, &targets, 1.0).unwrap_err().location().to_owned()
     };
     let wide = Contrastive { group_size: 5, matryoshka_dims: vec![columns + 1], ..Contrastive::default() };
-    assert_eq!(refused(wide.into(), Targets::default()), "loss.matryoshka_dims");
-    assert_eq!(refused(Contrastive::default().into(), Targets::default()), "batch");
-    assert_eq!(refused(Distillation::default().into(), targets(rows, columns)), "targets.numbers");
-    assert_eq!(refused(Objective::default(), targets(rows - 1, columns)), "targets");
+    assert_eq!(rejected(wide.into(), Targets::default()), "loss.matryoshka_dims");
+    assert_eq!(rejected(Contrastive::default().into(), Targets::default()), "batch");
+    assert_eq!(rejected(Distillation::default().into(), targets(rows, columns)), "targets.numbers");
+    assert_eq!(rejected(Objective::default(), targets(rows - 1, columns)), "targets");
     let beyond = Targets { ids: vec![columns as u32; rows], ..targets(rows, columns) };
-    assert_eq!(refused(Objective::default(), beyond), "targets");
+    assert_eq!(rejected(Objective::default(), beyond), "targets");
 }

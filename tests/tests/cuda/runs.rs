@@ -1,4 +1,4 @@
-//! Training runs: compared to the CPU, resumed, and refused.
+//! Training runs: compared to the CPU, resumed, and rejected.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use siskin::{Error, ErrorKind};
 use siskin_device::{CommandList, Device, DeviceCapabilities, DevicePtr};
 use siskin_tests::cuda::TestDevice;
+use siskin_tests::env;
 use siskin_tests::extent::cases;
-use siskin_tests::knobs;
 use siskin_tests::training::Notes;
 use siskin_trainer::cuda::DeviceRunner;
 use siskin_trainer::profile::Event;
@@ -368,7 +368,7 @@ fn non_finite_values_on_a_device_are_reported() {
         let mut notes = Notes::default();
         let error = run.train(&AtomicBool::new(false), &mut notes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Numeric, "{precision}: {error}");
-        assert!(error.place().contains("step 2") && error.message().contains("operation "), "{error}");
+        assert!(error.location().contains("step 2") && error.message().contains("operation "), "{error}");
     }
     // fp16 values that no loss scale makes finite: every step is skipped, and the run ends with an error.
     let small = Small::new();
@@ -377,7 +377,7 @@ fn non_finite_values_on_a_device_are_reported() {
     let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
     let mut notes = Notes::default();
     let error = run.train(&AtomicBool::new(false), &mut notes).unwrap_err();
-    assert!(error.kind() == ErrorKind::Numeric && error.place().contains("gradient of "), "{error}");
+    assert!(error.kind() == ErrorKind::Numeric && error.location().contains("gradient of "), "{error}");
     assert!(!notes.losses.is_empty(), "steps are skipped before that");
 }
 
@@ -463,7 +463,7 @@ fn profiles_contain_every_operation_of_a_device() {
 }
 
 #[test]
-fn unsupported_device_settings_are_refused() {
+fn unsupported_device_settings_are_rejected() {
     let small = Small::new();
     let cases = [
         ("device = \"cuda\"", "device"),
@@ -474,13 +474,13 @@ fn unsupported_device_settings_are_refused() {
         ("device = \"cuda\"\nprecision = \"fp16\"\nfp8 = true", "fp8"),
     ];
     // With a GPU, its device is supported.
-    let supported = |line: &str| knobs::test_device().is_some() && line == "device = \"cuda\"";
+    let supported = |line: &str| env::test_device().is_some() && line == "device = \"cuda\"";
     for (line, place) in cases.into_iter().filter(|(line, _)| !supported(line)) {
         let config = small.config(line, "");
         let setup = small.setup(&config);
         match Run::new(config, setup, None) {
             Ok(_) => panic!("{line} is taken"),
-            Err(error) => assert_eq!(error.place(), place, "{line}: {error}"),
+            Err(error) => assert_eq!(error.location(), place, "{line}: {error}"),
         }
     }
 }

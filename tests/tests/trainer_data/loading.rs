@@ -110,7 +110,7 @@ fn without_shuffling_examples_are_in_order() {
 }
 
 #[test]
-fn positions_beyond_the_data_are_refused() {
+fn positions_beyond_the_data_are_rejected() {
     let task = task(&TASKS[0], 50);
     let last = load(&task, Position::default()).last().unwrap().next;
     let beyond = Position { batch: last.batch + 1, ..last };

@@ -180,7 +180,7 @@ fn bytes_of(records: &[TokenizedDocument], vocabulary: u32) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_files_are_refused() {
+fn hostile_files_are_rejected() {
     let records = [vec![1, 2, 3], vec![4, 5]].map(|list| TokenizedDocument {
         parts: vec![list],
         label: Some(1),
@@ -222,7 +222,7 @@ fn hostile_files_are_refused() {
 }
 
 #[test]
-fn ids_outside_the_vocabulary_are_refused_on_read() {
+fn ids_outside_the_vocabulary_are_rejected_on_read() {
     for vocabulary in [10, 100_000] {
         let records = [vec![1, 2], vec![3, 4]]
             .map(|list| TokenizedDocument { parts: vec![list], ..TokenizedDocument::default() });

@@ -109,7 +109,7 @@ fn invalid_lines_are_reported_and_end_the_reading() {
         assert_eq!(found.len(), 2, "{line}: an error is the last");
         let error = found[1].as_ref().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.place().starts_with("f:3") && error.to_string().contains(what), "{line}: {error}");
+        assert!(error.location().starts_with("f:3") && error.to_string().contains(what), "{line}: {error}");
     }
     let bytes: &[u8] = b"good\n\nb\xffd\n";
     let found: Vec<_> = PlainText.documents(Box::new(bytes), "f", &plain).unwrap().collect();
@@ -122,9 +122,9 @@ fn invalid_lines_are_reported_and_end_the_reading() {
     assert!(PlainText.documents(Box::new(&b""[..]), "f", &none).is_err());
 }
 
-/// Endless text without line ends is refused before it fills the memory.
+/// Endless text without line ends is rejected before it fills the memory.
 #[test]
-fn oversized_documents_are_refused() {
+fn oversized_documents_are_rejected() {
     for cut in
         [DocumentSeparator::BlankLines, DocumentSeparator::Files, DocumentSeparator::Text("|".to_owned())]
     {
@@ -176,7 +176,7 @@ fn folders_are_read_in_name_order() {
     assert_eq!(read(&[root.join("nothing")]).err().unwrap().kind(), ErrorKind::Io);
     std::fs::write(root.join("b/x.tokens"), "no tokens").unwrap();
     let failed: Vec<_> = read(&[root]).unwrap().collect();
-    assert!(failed.last().unwrap().as_ref().err().unwrap().place().contains("x.tokens"));
+    assert!(failed.last().unwrap().as_ref().err().unwrap().location().contains("x.tokens"));
     assert_eq!(failed.len(), 3, "an error ends the reading");
 }
 
@@ -355,17 +355,17 @@ fn packed_tokens_are_a_source() {
     let found: Vec<Body> =
         read(&ReadOptions::default()).unwrap().into_iter().map(|document| document.body).collect();
     assert_eq!(found, [vec![1, 2], vec![], vec![3]].map(|list| Body::Tokens(vec![list])));
-    let refused = |reading: ReadOptions, what: &str| {
+    let rejected = |reading: ReadOptions, what: &str| {
         let error = read(&reading).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     };
-    refused(ReadOptions { identity: 8, ..ReadOptions::default() }, "another tokenizer");
-    refused(
+    rejected(ReadOptions { identity: 8, ..ReadOptions::default() }, "another tokenizer");
+    rejected(
         ReadOptions { label: Some("label".to_owned()), ..ReadOptions::default() },
         "record 0: has no class",
     );
-    refused(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 token lists, the task needs 2");
-    // Tokens outside a smaller vocabulary are refused there.
+    rejected(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 token lists, the task needs 2");
+    // Tokens outside a smaller vocabulary are rejected there.
     let tokenizer = tokenizer();
     let tokenizing = DocumentTokenizer { tokenizer: &tokenizer, threads: 1, parse_special: false };
     let documents = documents(&[path], &ReadOptions::default()).unwrap();

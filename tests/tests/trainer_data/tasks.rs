@@ -305,23 +305,23 @@ fn task_errors_name_what_is_missing() {
     let frame = SpecialTokens::of(&tokenizer).unwrap();
     assert_eq!((&frame.before[..], &frame.after[..]), (&[2][..], &[3][..]), "[CLS] and [SEP]");
     let settings = TaskSettings { max_length: 24, ..TaskSettings::default() };
-    let refused = |name: &str, of: &str, settings: &TaskSettings, what: &str| {
+    let rejected = |name: &str, of: &str, settings: &TaskSettings, what: &str| {
         let kind = TaskEntry::of(name).unwrap();
         let error = (kind.make)(settings, &tokenizer, records(TaskEntry::of(of).unwrap(), 3)).err().unwrap();
         assert!(error.to_string().contains(what), "{name}: {error}");
     };
-    refused("seq2seq", "causal_lm", &settings, "have 1 token lists");
-    refused("causal_lm", "seq2seq", &settings, "the task needs one");
-    refused("seq2seq", "seq2seq", &settings, "decoder_start_token_id");
-    refused("span_corruption", "span_corruption", &settings, "decoder_start_token_id");
-    refused("sequence_classification", "causal_lm", &settings, "has no class");
-    refused(
+    rejected("seq2seq", "causal_lm", &settings, "have 1 token lists");
+    rejected("causal_lm", "seq2seq", &settings, "the task needs one");
+    rejected("seq2seq", "seq2seq", &settings, "decoder_start_token_id");
+    rejected("span_corruption", "span_corruption", &settings, "decoder_start_token_id");
+    rejected("sequence_classification", "causal_lm", &settings, "has no class");
+    rejected(
         "masked_lm",
         "masked_lm",
         &TaskSettings { mlm_probability: 1.0, ..settings.clone() },
         "mlm_probability",
     );
-    refused("masked_lm", "masked_lm", &TaskSettings { max_length: 2, ..settings.clone() }, "max_length");
+    rejected("masked_lm", "masked_lm", &TaskSettings { max_length: 2, ..settings.clone() }, "max_length");
     let unknown = TaskEntry::of("poetry").err().unwrap();
     assert!(unknown.to_string().contains("causal_lm, masked_lm, span_corruption"), "{unknown}");
 }

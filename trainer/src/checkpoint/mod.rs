@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_or_truncated_files_are_refused() {
+    fn changed_or_truncated_files_are_rejected() {
         let bytes = bytes();
         for place in 0..bytes.len() {
             let mut damaged = bytes.clone();

@@ -188,7 +188,7 @@ impl DeviceWeights {
             read_floats(device, weight.f32, &mut numbers)?;
             let numbers = rounding.rounded(&numbers, program.graph.weights[number].columns);
             let mut bytes = vec![0; numbers.len() * self.precision.bytes()];
-            block_type(self.precision).encode_row(&numbers, None, &mut bytes);
+            block_type(self.precision).quantize_row(&numbers, None, &mut bytes);
             device.write(weight.compute, &bytes)?;
         }
         Ok(())

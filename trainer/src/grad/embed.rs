@@ -34,7 +34,7 @@ macro_rules! lookup_rules {
 
 lookup_rules! {
     Embed: |_own, row| row.token as usize;
-    EmbedSegment: |_own, row| row.segment as usize;
+    EmbedSegment: |_own, row| row.token_type as usize;
     EmbedPosition: |own, row| row.position + own.offset;
 }
 

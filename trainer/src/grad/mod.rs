@@ -147,7 +147,7 @@ pub trait GradientRule<T: Real>: Sync {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>);
 }
 
-/// Refuses operations that no program contains, or that cannot be trained.
+/// Rejects operations that no program contains, or that cannot be trained.
 macro_rules! without_rule {
     ($($operation:ident),*) => {$(
         impl<T: Real> GradientRule<T> for $operation {

@@ -114,7 +114,7 @@ pub(crate) fn texts_of(batch: &TrainingBatch) -> &BatchSequences {
     if batch.decoder.rows.is_empty() { &batch.encoder } else { &batch.decoder }
 }
 
-/// Refuses examples without a match.
+/// Rejects examples without a match.
 fn check(anchors: &[usize], sequences: usize) -> Result<()> {
     let ends = anchors.iter().skip(1).copied().chain([sequences]);
     let alone = anchors.iter().zip(ends).find(|(anchor, end)| **anchor + 1 >= *end);

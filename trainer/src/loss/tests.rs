@@ -83,17 +83,17 @@ fn examples_with_and_without_negatives_can_be_mixed() {
 }
 
 #[test]
-fn anchors_without_a_positive_are_refused() {
+fn anchors_without_a_positive_are_rejected() {
     let batch = batch(4, 1);
-    let refused = |weights: [f32; 4]| {
+    let rejected = |weights: [f32; 4]| {
         let targets = Targets { weights: weights.to_vec(), ..Targets::default() };
         let outputs = LossRows { first: 0, columns: 2, numbers: &[1.0_f64; 8], batch: &batch };
         let error = Contrastive::default().add(&outputs, &targets, 1.0, &mut [0.0; 8]).unwrap_err();
         error.message().to_owned()
     };
-    assert!(refused([1.0, 0.0, 0.0, 1.0]).contains("sequence 3"));
-    assert!(refused([1.0, 1.0, 0.0, 0.0]).contains("sequence 0"));
-    assert!(refused([0.0, 1.0, 0.0, 0.0]).contains("not an anchor"));
+    assert!(rejected([1.0, 0.0, 0.0, 1.0]).contains("sequence 3"));
+    assert!(rejected([1.0, 1.0, 0.0, 0.0]).contains("sequence 0"));
+    assert!(rejected([0.0, 1.0, 0.0, 0.0]).contains("not an anchor"));
 }
 
 #[test]

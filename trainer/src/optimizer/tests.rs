@@ -89,7 +89,7 @@ fn restored_state_continues_bit_identically() {
 }
 
 #[test]
-fn state_of_the_wrong_size_is_refused_by_name() {
+fn state_of_the_wrong_size_is_rejected_by_name() {
     let (mut parameters, mut gradients) = tensors();
     let mut optimizer = Optimizer::new(&options("adamw"), &parameters, &gradients).unwrap();
     steps(&mut optimizer, &mut parameters, &mut gradients, 0);
@@ -113,7 +113,7 @@ fn state_of_the_wrong_size_is_refused_by_name() {
     ] {
         let mut other = Optimizer::new(&options("adamw"), &parameters, &gradients).unwrap();
         let error = restore(&mut other, &tables).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (kind, &*format!("table {place}")));
+        assert_eq!((error.kind(), error.location()), (kind, &*format!("table {place}")));
         assert_eq!(other.count(), 0, "the state stays as it was");
     }
     let others = change(&|tables| drop(tables.insert("ema.steps".to_owned(), TableData::Bytes(Vec::new()))));
@@ -123,16 +123,16 @@ fn state_of_the_wrong_size_is_refused_by_name() {
 }
 
 #[test]
-fn steps_with_other_tensors_are_refused() {
+fn steps_with_other_tensors_are_rejected() {
     let (mut parameters, mut gradients) = tensors();
     let mut optimizer = Optimizer::new(&options("sgd"), &parameters, &gradients).unwrap();
     gradients.list[1] = None;
     let arguments = StepArguments { learning_rate: 0.1, grad_factor: 1.0 };
     let error = optimizer.step(&mut parameters, &gradients, arguments).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Shape, "tensor up.weight"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Shape, "tensor up.weight"));
     gradients.list.pop();
     let error = optimizer.step(&mut parameters, &gradients, arguments).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Shape, "optimizer"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Shape, "optimizer"));
     assert_eq!(optimizer.count(), 0);
 }
 
@@ -154,7 +154,7 @@ fn groups_set_the_weight_decay() {
     assert_eq!(decays(&options), [Some(0.0), Some(0.5), Some(2.0), Some(0.5), None]);
     options.groups = vec![group("still.*", 0.5)];
     let error = Optimizer::new(&options, &parameters, &gradients).map(|_| ()).unwrap_err();
-    assert_eq!(error.place(), "optimizer.groups[0].tensors");
+    assert_eq!(error.location(), "optimizer.groups[0].tensors");
 }
 
 #[test]

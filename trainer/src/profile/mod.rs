@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(window(&[]).unwrap(), None);
         assert_eq!(window(&[2, 3]).unwrap(), Some(2..5));
         for wrong in [&[0, 1][..], &[1, 0], &[1], &[1, 2, 3]] {
-            assert_eq!(window(wrong).unwrap_err().place(), "profile.steps");
+            assert_eq!(window(wrong).unwrap_err().location(), "profile.steps");
         }
     }
 }

@@ -136,7 +136,7 @@ fn steps_discarded_by_a_resume_are_excluded() {
 }
 
 #[test]
-fn folders_without_a_run_are_refused() {
+fn folders_without_a_run_are_rejected() {
     let folder = Folder::new("empty");
     let error = make(&folder.0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Missing);

@@ -74,7 +74,7 @@ impl Check {
     }
 
     /// Returns the error of the first check with a bad outcome.
-    pub fn refuse(checks: &[Self]) -> Result<()> {
+    pub fn reject(checks: &[Self]) -> Result<()> {
         match checks.iter().find(|check| check.outcome == Outcome::Fail) {
             Some(Self { name, result, advice, .. }) => {
                 Err(Error::new(ErrorKind::Numeric, format!("check: {name}"), format!("{result}; {advice}")))
@@ -357,7 +357,7 @@ impl RunChecker<'_> {
 
     /// Runs forward and backward on short sequences.
     fn short_sequences(&mut self) -> Check {
-        let (mut done, mut refused) = (Vec::new(), Vec::new());
+        let (mut done, mut rejected) = (Vec::new(), Vec::new());
         for length in LENGTHS {
             let settings =
                 TaskSettings { max_length: length, max_target_length: length, ..self.setup.settings.clone() };
@@ -367,7 +367,7 @@ impl RunChecker<'_> {
                 task.and_then(|task| Loader::new(task, options, Position::default())?.next().transpose());
             // A batch that the task cannot make here does not occur in the run either.
             let Ok(Some(step)) = step else {
-                refused.push(length.to_string());
+                rejected.push(length.to_string());
                 continue;
             };
             match self.host.pass(&step, None) {
@@ -388,8 +388,8 @@ impl RunChecker<'_> {
             }
         }
         let mut result = format!("forward and backward of {} tokens", done.join(", "));
-        if !refused.is_empty() {
-            result.push_str(&format!("; the task makes no sequences of {}", refused.join(", ")));
+        if !rejected.is_empty() {
+            result.push_str(&format!("; the task makes no sequences of {}", rejected.join(", ")));
         }
         Check::new("short sequences", Outcome::Pass, result, "")
     }
@@ -481,11 +481,11 @@ mod tests {
     fn the_first_failed_check_ends_the_run() {
         let check = |name, outcome| Check::new(name, outcome, "it is so", "do this");
         let passing = [check("one", Outcome::Pass), check("two", Outcome::Warning)];
-        assert!(Check::refuse(&passing).is_ok());
+        assert!(Check::reject(&passing).is_ok());
         assert!(passing[0].advice.is_empty() && passing[1].advice == "do this");
         let error =
-            Check::refuse(&[check("one", Outcome::Warning), check("two", Outcome::Fail)]).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Numeric, "check: two"));
+            Check::reject(&[check("one", Outcome::Warning), check("two", Outcome::Fail)]).unwrap_err();
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Numeric, "check: two"));
         assert_eq!(error.message(), "it is so; do this");
     }
 

@@ -16,7 +16,7 @@ use crate::runner::RouterOptions;
 use crate::schedule::ScheduleOptions;
 use crate::settings::{Settings, read, unknown, within};
 
-/// Where a model comes from: a file, or a family and its hyper-parameters.
+/// Where a model comes from: a file, or a family and its hyperparameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOrigin {
@@ -26,7 +26,7 @@ pub struct ModelOrigin {
     pub family: Option<String>,
     /// The head of a randomly initialized encoder.
     pub head: Option<String>,
-    /// The hyper-parameters of a randomly initialized model, with the names of Hugging Face's `config.json`.
+    /// The hyperparameters of a randomly initialized model, with the names of Hugging Face's `config.json`.
     pub config: Map<String, Value>,
     /// The tokenizer of a randomly initialized model: a model file that has it, or a `tokenizer.json`.
     pub tokenizer: Option<String>,
@@ -401,13 +401,13 @@ mod tests {
     }
 
     #[test]
-    fn invalid_values_are_refused() {
+    fn invalid_values_are_rejected() {
         let parse = |value: &str| {
             RunConfig::parse(&format!("max_grad_norm = {value}\n{SMALL}")).map(|config| config.max_grad_norm)
         };
         assert_eq!((parse("0").unwrap(), parse("0.5").unwrap()), (None, Some(0.5)));
         for bad in ["-1", "-1e-9"] {
-            assert_eq!(parse(bad).unwrap_err().place(), "max_grad_norm", "{bad}");
+            assert_eq!(parse(bad).unwrap_err().location(), "max_grad_norm", "{bad}");
         }
         let config = RunConfig::parse(&format!("{SMALL}[export]\nweights = \"bets\"\n")).unwrap();
         assert!(config.exports_best().unwrap_err().message().contains("did you mean `best`"));
@@ -430,10 +430,10 @@ mod tests {
             };
             let error =
                 RunConfig::parse(&text).and_then(|config| config.recompute().map(|_| ())).unwrap_err();
-            assert!(error.place().contains(place), "{error}");
+            assert!(error.location().contains(place), "{error}");
             assert!(error.message().contains(&format!("did you mean `{nearest}`")), "{error}");
         }
         assert!(RunConfig::parse("steps = ").unwrap_err().message().contains("line 1"));
-        assert!(RunConfig::parse("steps = 1").unwrap_err().place().contains("schedule.learning_rate"));
+        assert!(RunConfig::parse("steps = 1").unwrap_err().location().contains("schedule.learning_rate"));
     }
 }

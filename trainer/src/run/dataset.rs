@@ -79,7 +79,7 @@ fn kind(config: &RunConfig) -> Result<&'static TaskEntry> {
     TaskEntry::of(&config.data.task).map_err(|error| error.within("data"))
 }
 
-/// Refuses a task that needs another kind of output rows than the model has.
+/// Rejects a task that needs another kind of output rows than the model has.
 pub(super) fn check_task(config: &RunConfig, program: &Program) -> Result<()> {
     let kind = kind(config)?;
     let sides = [Side::Encoder, Side::Decoder].map(|side| program.has(side));
@@ -114,18 +114,18 @@ pub(super) fn reading(config: &RunConfig) -> Result<ReadOptions> {
 /// Applies the config's names of fields and classes.
 fn fields(config: &RunConfig, reading: &mut ReadOptions) -> Result<()> {
     let (data, task) = (&config.data, kind(config)?);
-    let refuse = |key: &str, message: String| Err(Error::argument(format!("data.{key}"), message));
+    let reject = |key: &str, message: String| Err(Error::argument(format!("data.{key}"), message));
     if !data.text_fields.is_empty() {
         let least = task.fields.iter().filter(|(_, optional)| !optional).count();
         if !(least..=task.fields.len()).contains(&data.text_fields.len()) {
             let own: Vec<&str> = task.fields.iter().map(|(name, _)| *name).collect();
             let message = format!(
-                "has {} names, but {} has the fields {}; give one name for each",
+                "has {} names, but {} has the fields {}; set one name for each",
                 data.text_fields.len(),
                 task.name,
                 own.join(", ")
             );
-            return refuse("text_fields", message);
+            return reject("text_fields", message);
         }
         reading.fields.truncate(data.text_fields.len());
         reading
@@ -139,7 +139,7 @@ fn fields(config: &RunConfig, reading: &mut ReadOptions) -> Result<()> {
             [("label_field", data.label_field.is_some()), ("class_names", !data.class_names.is_empty())];
         return match given.iter().find(|(_, given)| *given) {
             Some((key, _)) => {
-                refuse(key, format!("the task {} has no classes; remove the setting", task.name))
+                reject(key, format!("the task {} has no classes; remove the setting", task.name))
             }
             None => Ok(()),
         };
@@ -150,14 +150,14 @@ fn fields(config: &RunConfig, reading: &mut ReadOptions) -> Result<()> {
     let (classes, declared) = (&data.class_names, data.settings.num_classes as usize);
     let twice = |&place: &usize| classes[..place].contains(&classes[place]);
     if let Some(place) = (0..classes.len()).find(twice) {
-        return refuse("class_names", format!("contains {:?} twice", classes[place]));
+        return reject("class_names", format!("contains {:?} twice", classes[place]));
     }
     if !classes.is_empty() && declared > 0 && declared != classes.len() {
         let message = format!(
             "has {} names, but data.settings.num_classes is {declared}; remove that setting",
             classes.len()
         );
-        return refuse("class_names", message);
+        return reject("class_names", message);
     }
     reading.classes.clone_from(classes);
     Ok(())

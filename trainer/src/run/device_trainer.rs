@@ -138,9 +138,10 @@ pub(super) fn open(start: &DeviceArguments<'_>) -> Result<Option<DeviceRunner>> 
     }
     match start.config.device.as_str() {
         "cpu" if precision == Precision::F32 => Ok(None),
-        "cpu" => {
-            Err(Error::argument("precision", "the CPU trains in f32; set device = \"cuda\", or remove it"))
-        }
+        "cpu" => Err(Error::argument(
+            "precision",
+            "only f32 is supported on the CPU; remove this setting, or set device = \"cuda\"",
+        )),
         "cuda" => cuda(start).map(Some),
         other => Err(unknown("device", "device", other, &["cpu", "cuda"])),
     }
@@ -153,7 +154,7 @@ fn cuda(start: &DeviceArguments<'_>) -> Result<DeviceRunner> {
 
 #[cfg(not(feature = "cuda"))]
 fn cuda(_: &DeviceArguments<'_>) -> Result<DeviceRunner> {
-    let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (for \
+    let message = "built without CUDA support; rebuild with --features cuda, or set device = \"cpu\" (for \
                    `siskin eval`: --device cpu)";
     Err(Error::unsupported("device", message))
 }
@@ -382,7 +383,7 @@ fn pad_output_rows(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
     Cow::Owned(step)
 }
 
-/// Refuses NaN and infinite losses.
+/// Rejects NaN and infinite losses.
 fn finite(sum: LossSum) -> Result<LossSum> {
     match sum.loss.is_finite() {
         true => Ok(sum),

@@ -73,7 +73,7 @@ mod tests {
                 *value = 2048.into();
             }
             let error = check(&before, &now).unwrap_err();
-            assert!(error.place() == place && error.message().contains(what), "{error}");
+            assert!(error.location() == place && error.message().contains(what), "{error}");
         }
     }
 }

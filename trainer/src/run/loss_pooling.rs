@@ -8,7 +8,7 @@ use crate::settings::Settings;
 /// The pooling types that have a gradient in the loss.
 const POOLINGS: &[&str] = &["mean", "cls", "last"];
 
-/// Returns the settings of a loss for a model with the hyper-parameters `model`: a contrastive loss pools like the
+/// Returns the settings of a loss for a model with the hyperparameters `model`: a contrastive loss pools like the
 /// model unless set otherwise.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ mod tests {
     fn pooling(loss: Value, vectors: Value) -> std::result::Result<Option<String>, String> {
         let model = from_value(json!({ "sentence_transformers": vectors })).unwrap();
         let settings =
-            super::loss(&from_value(loss).unwrap(), &model).map_err(|error| error.place().to_owned())?;
+            super::loss(&from_value(loss).unwrap(), &model).map_err(|error| error.location().to_owned())?;
         assert!(crate::loss::named(&settings).is_ok());
         Ok(settings.get("pooling").and_then(Value::as_str).map(str::to_owned))
     }

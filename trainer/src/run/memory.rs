@@ -64,7 +64,7 @@ impl Run {
         Err(Error::new(
             ErrorKind::Memory,
             "batch.max_tokens",
-            "even a batch of one token does not fit into memory",
+            "even a batch of one token does not fit in memory",
         ))
     }
 

@@ -444,7 +444,7 @@ impl Run {
     }
 }
 
-/// Refuses options that contradict each other.
+/// Rejects options that contradict each other.
 fn check_options(config: &RunConfig, setup: &RunSetup) -> Result<()> {
     if config.adapters.is_some() && config.qat.is_some() {
         let message = "rounds matrices that adapters freeze; remove [qat] or [adapters]";
@@ -468,19 +468,19 @@ fn check_options(config: &RunConfig, setup: &RunSetup) -> Result<()> {
     }
 }
 
-/// Refuses configs whose adapters would not contain all trained tensors.
+/// Rejects configs whose adapters would not contain all trained tensors.
 fn check_adapter_export(config: &RunConfig, setup: &RunSetup) -> Result<()> {
-    let refuse = |message: &str| Err(Error::argument("export.adapter", message));
+    let reject = |message: &str| Err(Error::argument("export.adapter", message));
     if config.adapters.is_none() {
-        return refuse("there are no [adapters] to export");
+        return reject("there are no [adapters] to export");
     }
     if !config.model.trainable.is_empty() {
-        return refuse(
+        return reject(
             "model.trainable selects tensors besides adapters, which an adapter file does not contain",
         );
     }
     match setup.base() {
         Some(_) => Ok(()),
-        None => refuse("an adapter file needs a base model; set model.from"),
+        None => reject("an adapter file needs a base model; set model.from"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin_format::file::{Bytes, SectionKind, refuse_link};
+use siskin_format::file::{Bytes, SectionKind, reject_link};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_tokenizer::Tokenizer;
 
@@ -37,7 +37,7 @@ pub fn pack(
     let sources = Sources { config, tokenizer: &tokenizer };
     let data = &config.data;
     let kept = output.with_extension("validation.tokens");
-    refuse_link(&kept)?;
+    reject_link(&kept)?;
     let inputs = super::inputs(config)?;
     let reading = sources.reading()?;
     let create = |path: &Path| {

@@ -26,7 +26,7 @@ impl Default for ReportOptions {
 }
 
 impl ReportOptions {
-    /// Refuses prompts for models that do not generate text.
+    /// Rejects prompts for models that do not generate text.
     pub(super) fn check(&self, program: &Program) -> Result<()> {
         within("report.temperature", self.temperature, 0.0..=100.0)?;
         let writes =

@@ -73,9 +73,9 @@ impl RunSetup {
         let (origin, mut program, frame, context) = match base {
             OpenedBase::File(file) => {
                 check_dropout("model.config", &config.model.config)?;
-                let (hyper, graphs) = program::graphs_of(&file)?;
+                let (model_config, graphs) = program::graphs_of(&file)?;
                 let (program, frame) = (Program::new(&graphs)?, frame_of(&file, config));
-                (ParameterSource::File(file), program, frame, hyper.context)
+                (ParameterSource::File(file), program, frame, model_config.context)
             }
             OpenedBase::New { tokenizer, template } => {
                 let family = config.model.family.as_deref().unwrap_or_default();

@@ -28,9 +28,9 @@ impl Teacher {
         let program = Program::of_file(file)?;
         let columns = |program: &Program| program.graph.values[program.graph.output].columns;
         let sides = |program: &Program| [Side::Encoder, Side::Decoder].map(|side| program.has(side));
-        let refuse = |message: String| Err(Error::argument("teacher.from", message));
+        let reject = |message: String| Err(Error::argument("teacher.from", message));
         if program.graph.head != own.graph.head || sides(&program) != sides(own) {
-            return refuse(
+            return reject(
                 "has another head or architecture type than the trained model; use a teacher of the same \
                  kind"
                     .into(),
@@ -38,11 +38,11 @@ impl Teacher {
         }
         if columns(&program) != columns(own) {
             let [theirs, own] = [columns(&program), columns(own)];
-            return refuse(format!("has {theirs} logits per row, but the trained model has {own}"));
+            return reject(format!("has {theirs} logits per row, but the trained model has {own}"));
         }
         if file.section(SectionKind::Tokenizer).as_deref() != tokenizer {
             let message = "uses another tokenizer than the trained model; set model.tokenizer to the teacher";
-            return refuse(message.into());
+            return reject(message.into());
         }
         let takes = program.takes_packed();
         let parameters = Parameters::read_with_packed(&program.graph.weights, file, |weight| takes[weight])?;

@@ -51,7 +51,7 @@ impl ModelSelection {
     }
 }
 
-/// Refuses options that need validation when there is no validation data.
+/// Rejects options that need validation when there is no validation data.
 pub(super) fn check_validation_data(config: &RunConfig) -> Result<()> {
     let message = "needs validation data; set data.validation or data.validation_split";
     if config.early_stopping.is_some() {

@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overlap")]
-    fn overlapping_ranges_are_refused() {
+    fn overlapping_ranges_are_rejected() {
         split_disjoint(&mut [0; 4], &[0..2, 1..3]);
     }
 }

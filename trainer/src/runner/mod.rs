@@ -107,7 +107,7 @@ impl<T: Real> Runner<T> {
     ) -> Result<LossSum> {
         let outcome = self.pass(parameters, batch, goal, Some(gradients), None, probe);
         match outcome {
-            Err(error) if error.place() == lm_head::NOT_FINITE => {
+            Err(error) if error.location() == lm_head::NOT_FINITE => {
                 let found = self.find_non_finite(parameters, batch)?;
                 let found =
                     found.unwrap_or_else(|| "only the output head produced NaN or infinity".to_owned());
@@ -409,7 +409,7 @@ impl<'a, T> StepBuffers<'a, T> {
     }
 }
 
-/// Refuses token ids, segments and positions that are out of range of their tables.
+/// Rejects token ids, token types and positions that are out of range of their tables.
 pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
     for node in &program.graph.nodes {
         let texts = program.sequences(node.output, batch);
@@ -417,7 +417,7 @@ pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
         let (table, max, what) = match node.op {
             Op::Embed(Embed { table }) => (table, rows.map(|row| row.token as usize).max(), "token"),
             Op::EmbedSegment(EmbedSegment { table }) => {
-                (table, rows.map(|row| row.segment as usize).max(), "segment")
+                (table, rows.map(|row| row.token_type as usize).max(), "token_type")
             }
             Op::EmbedPosition(EmbedPosition { table, offset }) => {
                 (table, rows.map(|row| row.position + offset).max(), "position")

@@ -105,7 +105,7 @@ fn half_cosine(progress: f64) -> f64 {
     0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
 }
 
-/// Refuses a warmup that is longer than the run, and a `min_lr_ratio` that is not a fraction.
+/// Rejects a warmup that is longer than the run, and a `min_lr_ratio` that is not a fraction.
 fn check(name: &str, warmup_steps: u64, min_lr_ratio: f64, steps: u64) -> Result<()> {
     within(&format!("{name}.min_lr_ratio"), min_lr_ratio, 0.0..=1.0)?;
     match warmup_steps <= steps {

@@ -6,7 +6,7 @@ use crate::shell::{self, Result, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "api",
     usage: "[--bless]",
-    about: "print the public items of the libraries, or commit them as the expected ones",
+    about: "print the public items of the libraries; --bless: write them to their snapshots",
     run: api,
 };
 

@@ -1,9 +1,9 @@
 //! `arm`: tests on 64-bit and 32-bit Arm, cross-compiled and run by an emulator.
 
 use crate::Subcommand;
-use crate::foreign;
-use crate::record::Tests;
+use crate::cross_compile;
 use crate::shell::{self, ALL_CASES, Result, WITHOUT_TRACT, shown};
+use crate::test_output::Tests;
 use crate::tools;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "arm",
     usage: "[--all] [TARGET]…",
-    about: "build for 64-bit and 32-bit Arm and run kernels, goldens and bit identity in an emulator",
+    about: "build for 64-bit and 32-bit Arm, and run the tests of kernels, goldens and bit identity in an emulator",
     run: arm,
 };
 
@@ -168,8 +168,8 @@ fn run_on(targets: &[&Target], extent: Extent, all_cases: bool) -> Result {
 
 /// Checks that the library compiles for a target.
 fn compiles(target: &Target) -> Result {
-    let mut command = foreign::cargo_with_std("check", target.triple, foreign::STANDARD)?;
-    shell::run(command.args(["--package", "siskin-ffi", "--lib"]).args(foreign::optimized_at(1)))
+    let mut command = cross_compile::cargo_with_std("check", target.triple, cross_compile::STANDARD)?;
+    shell::run(command.args(["--package", "siskin-ffi", "--lib"]).args(cross_compile::optimized_at(1)))
 }
 
 fn run_suite(target: &Target, suite: &Suite, all_cases: bool) -> Result<Tests> {
@@ -193,10 +193,10 @@ fn run_suite(target: &Target, suite: &Suite, all_cases: bool) -> Result<Tests> {
 /// Returns the cargo command that builds tests for `target` and runs them in its emulator.
 fn cargo_for(target: &Target) -> Result<Command> {
     let Target { triple, prefix, emulator, .. } = target;
-    let mut command = foreign::cargo_with_std("test", triple, foreign::STANDARD_WITH_TESTS)?;
+    let mut command = cross_compile::cargo_with_std("test", triple, cross_compile::STANDARD_WITH_TESTS)?;
     // More optimization takes many minutes for Arm, and gains nothing in an emulator.
-    command.arg("--no-fail-fast").args(foreign::optimized_at(1));
-    foreign::link_with(&mut command, triple, &format!("{prefix}-gcc"));
-    foreign::run_with(&mut command, triple, &format!("{emulator} -cpu max -L /usr/{prefix}"));
+    command.arg("--no-fail-fast").args(cross_compile::optimized_at(1));
+    cross_compile::link_with(&mut command, triple, &format!("{prefix}-gcc"));
+    cross_compile::run_with(&mut command, triple, &format!("{emulator} -cpu max -L /usr/{prefix}"));
     Ok(command)
 }

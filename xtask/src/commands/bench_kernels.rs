@@ -6,7 +6,7 @@ use crate::shell::{self, Result, program, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "bench-kernels",
     usage: "[FILTER]",
-    about: "measure the kernels, or those whose name or type holds FILTER, and the machine's ceilings",
+    about: "measure the kernels, or those whose name or type contains FILTER, and the machine's peak throughput",
     run: bench_kernels,
 };
 

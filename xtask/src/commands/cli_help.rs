@@ -6,7 +6,7 @@ use crate::shell::{Result, cargo, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "cli-help",
     usage: "[--bless]",
-    about: "compare the help of the command line with the committed one, or commit it",
+    about: "compare the help of the command line with the committed one; --bless: write it",
     run: help,
 };
 

@@ -13,7 +13,7 @@ use std::path::Path;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "counts",
     usage: "[--bless]",
-    about: "count the instructions of kernel calls and compare them with, or commit them as, the expected ones",
+    about: "count the instructions of kernel calls and compare them with the committed counts; --bless: write these",
     run: counts,
 };
 

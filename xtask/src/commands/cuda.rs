@@ -2,7 +2,7 @@
 
 use super::bench_peers::peers;
 use crate::Subcommand;
-use crate::knobs;
+use crate::env;
 use crate::shell::{Result, built, cargo, output, program, root, run, shown, succeeds};
 use crate::tools;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::process::Command;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "cuda",
     usage: "",
-    about: "compile the CUDA kernels for every kind of device, and print the registers, the shared memory and the \
-            spills of each; needs no GPU",
+    about: "compile the CUDA kernels for every architecture, and print their registers, shared memory and spills; needs \
+            no GPU",
     run: cuda,
 };
 
@@ -46,7 +46,7 @@ fn cuda(arguments: &[String]) -> Result {
 /// Finds nvcc: in `CUDA_HOME`, on the path, or in Python packages.
 pub(crate) fn need_tools() -> Result<PathBuf> {
     let works = |nvcc: &Path| succeeds(&mut program(nvcc, &["--version"]));
-    if let Some(home) = knobs::cuda_home() {
+    if let Some(home) = env::cuda_home() {
         let nvcc = Path::new(&home).join("bin/nvcc");
         return if works(&nvcc) { Ok(nvcc) } else { Err(format!("CUDA_HOME: no {}", nvcc.display())) };
     }

@@ -6,7 +6,7 @@ use crate::shell::{self, Result, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "diagram",
     usage: "[--bless]",
-    about: "print ARCHITECTURE.md with the crates as the manifests have them, or write it",
+    about: "print ARCHITECTURE.md with the crate diagram of the manifests; --bless: write it",
     run: diagram,
 };
 

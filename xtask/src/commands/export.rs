@@ -8,8 +8,8 @@ use std::path::PathBuf;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "export",
     usage: "[FOLDER]…",
-    about: "export the golden models, or those in the folders, as ONNX, and print how far ONNX Runtime's outputs are \
-            from PyTorch's, and padded texts from texts alone",
+    about: "export the golden models, or those in the folders, as ONNX, and print the differences between the outputs \
+            of ONNX Runtime and PyTorch, and between padded and unpadded texts",
     run: export,
 };
 

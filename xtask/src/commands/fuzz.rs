@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "fuzz",
     usage: "[--minutes N] [TARGET]…",
-    about: "fuzz everything that reads untrusted bytes, or the targets named, N minutes each",
+    about: "fuzz everything that reads untrusted bytes, or the given targets, for N minutes each",
     run: fuzz,
 };
 

@@ -6,8 +6,8 @@ use crate::shell::{self, Result, cargo, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "header",
     usage: "[--bless]",
-    about: "print the C header that the sources make, or commit it with its list of functions, the layout of structs and \
-        the options of Kotlin and Swift",
+    about: "print the generated C header; --bless: write it, with its list of functions, the layout of structs and the \
+        options of Kotlin and Swift",
     run: header,
 };
 

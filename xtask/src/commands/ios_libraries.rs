@@ -1,6 +1,6 @@
 //! Static libraries for Apple's systems. Building them needs nothing from Apple; linking them does.
 
-use crate::foreign;
+use crate::cross_compile;
 use crate::shell::{self, Result, run};
 use crate::tools;
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ pub(super) enum BuildPurpose {
 
 /// Ensures that the tools for [`BuildPurpose::Shipping`] are installed.
 pub(crate) fn need_tools() -> Result {
-    if cfg!(target_os = "macos") { Ok(()) } else { tools::debian(&foreign::needs()) }
+    if cfg!(target_os = "macos") { Ok(()) } else { tools::debian(&cross_compile::needs()) }
 }
 
 /// Builds the library for a target, checks its imports, and returns its path.
@@ -56,14 +56,14 @@ pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Resul
     command.args(["--crate-type", "staticlib"]);
     match purpose {
         BuildPurpose::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
-        BuildPurpose::Shipping => command.args(["--profile", "ship", foreign::SMALL]),
+        BuildPurpose::Shipping => command.args(["--profile", "ship", cross_compile::SMALL]),
         BuildPurpose::Checking => {
-            command.args(foreign::optimized_at(0)).arg("--config=profile.dev.debug=false")
+            command.args(cross_compile::optimized_at(0)).arg("--config=profile.dev.debug=false")
         }
     };
     run(&mut command)?;
     let profile = if purpose == BuildPurpose::Shipping { "ship" } else { "debug" };
-    let place = foreign::folder().join(target);
+    let place = cross_compile::folder().join(target);
     let library = place.join(profile).join("libsiskin_ffi.a");
     let bytes = fs::read(&library).map_err(|error| format!("{}: {error}", library.display()))?;
     check(&bytes, purpose).map_err(|error| format!("{target}: {error}"))?;
@@ -87,9 +87,9 @@ pub(crate) fn compiles(target: &str) -> Result {
 /// Returns `cargo COMMAND` for the library on a target.
 fn cargo_for(command: &str, target: &str, purpose: BuildPurpose) -> Result<Command> {
     let mut command = if purpose == BuildPurpose::Checking || cfg!(target_os = "macos") {
-        foreign::cargo_with_std(command, target, foreign::STANDARD)?
+        cross_compile::cargo_with_std(command, target, cross_compile::STANDARD)?
     } else {
-        foreign::cargo(command, target, foreign::STANDARD)
+        cross_compile::cargo(command, target, cross_compile::STANDARD)
     };
     command.args(["--package", "siskin-ffi", "--lib"]).envs(OLDEST);
     Ok(command)

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "model",
     usage: "smollm2|gemma3|minilm|whisper",
-    about: "bring a small real model to .models/ and print its path",
+    about: "download a small real model to .models/ and print its path",
     run: model,
 };
 

@@ -10,8 +10,8 @@ use std::path::Path;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "quality",
     usage: "[--chunks N] TEXT [minilm|smollm2|gemma3]…",
-    about: "print how far each type of weights is from the model as it is, over an English TEXT: sentence embeddings of \
-            MiniLM, forecasts of the others",
+    about: "measure how much each weight type changes a model's outputs on an English TEXT: sentence embeddings of MiniLM, \
+            predictions of the others",
     run: quality,
 };
 
@@ -138,7 +138,7 @@ fn decoder(name: &str, folder: &Path, text: &Path, chunks: usize) -> Result {
         let bits = 8.0 * tensor_bytes(&inspected)? / number(&inspected, "parameters")?;
         let mut command = program(shell::release("siskin"), &["perplexity"]);
         command.arg(file).arg(text).args([
-            "--ctx",
+            "--context",
             "512",
             "--chunks",
             &chunks.to_string(),

@@ -1,7 +1,7 @@
 //! `size`: the size of the library that apps ship, for each target and with features left out.
 
 use crate::shell::{self, Result, run};
-use crate::{Subcommand, foreign, library, tools};
+use crate::{Subcommand, cross_compile, library, tools};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -95,7 +95,7 @@ pub(crate) fn check() -> Result {
 
 /// Ensures that the tools are installed.
 pub(crate) fn need_tools() -> Result {
-    let mut needs = foreign::needs();
+    let mut needs = cross_compile::needs();
     for [compiler, package, headers] in MACHINES.iter().filter_map(|machine| machine.linker) {
         needs.push((format!("/usr/bin/{compiler}"), package));
         let machine = compiler.trim_end_matches("-gcc");
@@ -109,7 +109,7 @@ fn weigh(builds: &[Build], bless: bool) -> Result {
     let text = std::fs::read_to_string(&ledger).unwrap_or_default();
     let (known, rest) = text.split_once('\n').unwrap_or_default();
     let mut lines: Vec<String> = rest.lines().map(str::to_owned).collect();
-    let compiler = foreign::compiler()?;
+    let compiler = cross_compile::compiler()?;
     let all = builds.len() == self::builds().count();
     if bless && !all && compiler != known {
         return Err(format!("{LEDGER} is of {known}, and here is {compiler}: bless all targets together"));
@@ -161,13 +161,13 @@ fn weigh(builds: &[Build], bless: bool) -> Result {
 fn library((machine, parts): Build) -> Result<PathBuf> {
     // If built together with other crate types, a shared library keeps code that only those need.
     let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", "cdylib"];
-    let mut command = foreign::cargo("rustc", machine.target, foreign::STANDARD);
-    command.arg(foreign::SMALL).args(what).args(parts.features);
+    let mut command = cross_compile::cargo("rustc", machine.target, cross_compile::STANDARD);
+    command.arg(cross_compile::SMALL).args(what).args(parts.features);
     if let Some([linker, ..]) = machine.linker {
-        foreign::link_with(&mut command, machine.target, linker);
+        cross_compile::link_with(&mut command, machine.target, linker);
     }
     run(&mut command)?;
-    Ok(foreign::folder().join(machine.target).join(FILE))
+    Ok(cross_compile::folder().join(machine.target).join(FILE))
 }
 
 #[cfg(test)]

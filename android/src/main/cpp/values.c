@@ -136,7 +136,7 @@ void pack_free(struct packer *packer) {
     packer->data = packer->inline_data;
 }
 
-// Throws unless `count` elements fit into an array. Returns whether they fit.
+// Throws unless `count` elements fit in an array. Returns whether they fit.
 static bool fits(JNIEnv *env, size_t count) {
     if (count > INT32_MAX) throw_out_of_memory(env);
     return count <= INT32_MAX;

@@ -1,4 +1,4 @@
-//! Hyper-parameters under the metadata keys of llama.cpp.
+//! Hyperparameters under the metadata keys of llama.cpp.
 
 use super::Extra;
 use super::value::MetadataValue;
@@ -129,7 +129,7 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
 
 /// Returns the differences of llama.cpp that are accepted and reported as notes.
 pub(super) fn accepted_differences(model: &ExportModel<'_>) -> AcceptedDifferences {
-    let (h, keys) = (&model.hyper, &model.descriptor.gguf.keys);
+    let (h, keys) = (&model.model_config, &model.descriptor.gguf.keys);
     let slides = h.windows.iter().any(Option::is_some);
     let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
     let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
@@ -186,12 +186,12 @@ fn value_of(json: &Json) -> Option<MetadataValue> {
     }
 }
 
-/// Builds keys from the hyper-parameters of a source in another format.
+/// Builds keys from the hyperparameters of a source in another format.
 fn keys_from_config(
     model: &ExportModel<'_>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<(String, MetadataValue)>> {
-    let h = &model.hyper;
+    let h = &model.model_config;
     let mut keys = Vec::new();
     let mut count = |key: &str, number: usize| {
         keys.push((key.to_owned(), MetadataValue::Unsigned(u32::try_from(number).unwrap_or(u32::MAX))));
@@ -345,7 +345,7 @@ fn own(
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let config = &model.config;
-    if model.hyper.projected_positions > 0 || config.word(&["attention_feature_map"])?.is_some() {
+    if model.model_config.projected_positions > 0 || config.word(&["attention_feature_map"])?.is_some() {
         let message = "llama.cpp has no such attention: it only has softmax attention";
         return Err(Error::unsupported("attention", message));
     }

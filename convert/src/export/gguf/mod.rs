@@ -22,7 +22,7 @@ pub(super) static FORMAT: ExportFormat = ExportFormat { name: "gguf", ending: "g
 /// Alignment of tensor data in bytes.
 const ALIGNMENT: usize = 32;
 const VERSION: u32 = 3;
-/// Head tensors that llama.cpp does not support: it refuses files with unknown tensors.
+/// Head tensors that llama.cpp does not support: it rejects files with unknown tensors.
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
 /// Returns llama.cpp's architecture name and tensor rules of the family.
@@ -117,7 +117,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     Ok(report)
 }
 
-/// Refuses a model with hyper-parameters that llama.cpp has no key for.
+/// Rejects a model with hyperparameters that llama.cpp has no key for.
 fn check_keys(
     model: &ExportModel<'_>,
     architecture: &str,
@@ -136,7 +136,7 @@ fn check_keys(
     round_trip::check(own, read, "gguf", keys::accepted_differences(model))
 }
 
-/// Returns the hyper-parameters as an importer would read them from the file.
+/// Returns the hyperparameters as an importer would read them from the file.
 fn config_of(
     model: &ExportModel<'_>,
     architecture: &str,
@@ -148,8 +148,8 @@ fn config_of(
         .iter()
         .filter_map(|(key, value)| Some((key.strip_prefix(&prefix)?.to_owned(), value.json()?)));
     let mut config: Map<String, Json> = ours.collect();
-    config.insert("vocab_size".to_owned(), model.hyper.vocabulary.into());
-    config.insert("token_type_count".to_owned(), model.hyper.segments.into());
+    config.insert("vocab_size".to_owned(), model.model_config.vocabulary.into());
+    config.insert("token_type_count".to_owned(), model.model_config.token_types.into());
     if model.descriptor.gguf.keys.bidirectional == Some(architecture) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }

@@ -8,7 +8,7 @@ use siskin_format::Result;
 use siskin_format::file::Bytes;
 use siskin_tokenizer::{
     EncodeOptions, Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken,
-    family_like, to_byte_level,
+    pre_tokenizer_like, to_byte_level,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,9 +19,9 @@ const SPACE: &str = "\u{2581}";
 /// Returns the keys of the packed tokenizer, or no keys if there is no tokenizer.
 pub(super) fn keys(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, MetadataValue)>> {
     let mut keys = Vec::new();
-    if model.hyper.segments > 0 {
-        let segments = MetadataValue::Unsigned(model.hyper.segments as u32);
-        keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
+    if model.model_config.token_types > 0 {
+        let token_types = MetadataValue::Unsigned(model.model_config.token_types as u32);
+        keys.push(("tokenizer.ggml.token_type_count".to_owned(), token_types));
     }
     if let Some(template) = model.file.template() {
         keys.push(("tokenizer.chat_template".to_owned(), MetadataValue::Text(template.to_owned())));
@@ -163,7 +163,7 @@ fn pre(model: &ExportModel<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut
     if !known.is_empty() || kind != "gpt2" {
         return if known.is_empty() { "default".to_owned() } else { known.to_owned() };
     }
-    family_like(&vocabulary.splitters, vocabulary.whole_first)
+    pre_tokenizer_like(&vocabulary.pre_tokenizers, vocabulary.whole_first)
         .unwrap_or_else(|| {
             notes.push(
                 "llama.cpp has no pre-tokenizer that splits text like this one; the file names gpt-2"

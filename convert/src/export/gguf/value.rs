@@ -32,7 +32,7 @@ pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
 }
 
 impl MetadataValue {
-    /// Returns the value as JSON, or `None` for a type that no hyper-parameter has.
+    /// Returns the value as JSON, or `None` for a type that no hyperparameter has.
     pub(super) fn json(&self) -> Option<Json> {
         Some(match self {
             Self::Unsigned(number) => (*number).into(),

@@ -3,7 +3,7 @@
 use super::nodes::Nodes;
 use super::weights::Initializers;
 use siskin_format::{Error, Result};
-use siskin_graph::{AttentionMask, Graph, Node, RopeScaling, RopeScalingMethod, ValueId, WeightId};
+use siskin_graph::{Graph, Node, RopeScaling, RopeScalingMethod, ValueId, WeightId};
 use std::collections::HashMap;
 
 /// The ONNX form of a value of the graph.
@@ -24,8 +24,8 @@ pub(super) struct Inputs {
     pub(super) rows: String,
     /// The padding mask, 1 for tokens and 0 for padding, if there may be padding.
     pub(super) mask: Option<String>,
-    /// Segment ids, if the model has segment embeddings.
-    pub(super) segments: Option<String>,
+    /// Token type ids, if the model has segment embeddings.
+    pub(super) token_types: Option<String>,
     /// 1 for tokens with global attention.
     pub(super) marks: Option<String>,
 }
@@ -160,12 +160,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
 
     /// Returns the global attention mask, or an error if the graph has no such input.
     pub(super) fn marks(&self) -> Result<String> {
-        let what = || {
-            Error::unsupported(
-                "graph",
-                format!("{:?} without marked tokens", AttentionMask::LongformerGlobal),
-            )
-        };
+        let what = || Error::unsupported("graph", "global attention of Longformer without marked tokens");
         self.inputs.marks.clone().ok_or_else(what)
     }
 }

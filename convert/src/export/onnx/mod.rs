@@ -9,7 +9,7 @@ mod experts;
 mod lower;
 mod nodes;
 mod operations;
-mod places;
+mod positions;
 mod proto;
 mod weights;
 
@@ -212,7 +212,7 @@ fn form(model: &ExportModel<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> 
 /// Adds the inputs of an encoder graph.
 fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>) -> Inputs {
     if graph.frames_per_row() > 0 {
-        let sizes = [BATCH, Dimension::Known(model.hyper.features), Dimension::Named("frames")];
+        let sizes = [BATCH, Dimension::Known(model.model_config.features), Dimension::Named("frames")];
         inputs.push(proto::value("input_features", Element::Float, &sizes));
         return Inputs { rows: "input_features".to_owned(), ..Inputs::default() };
     }
@@ -223,9 +223,9 @@ fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>
     let rows = ids("input_ids");
     let mask = Some(ids("attention_mask"));
     let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment(_)));
-    let segments = (segmented && model.hyper.segments > 1).then(|| ids("token_type_ids"));
+    let token_types = (segmented && model.model_config.token_types > 1).then(|| ids("token_type_ids"));
     let marks = graph.has_global_attention().then(|| ids("global_attention_mask"));
-    Inputs { rows, mask, segments, marks }
+    Inputs { rows, mask, token_types, marks }
 }
 
 fn reading_outputs(

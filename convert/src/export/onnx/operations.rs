@@ -42,8 +42,8 @@ impl OnnxLowering for Embed {
 impl OnnxLowering for EmbedSegment {
     fn lower(&self, lowering: &mut GraphLowering<'_, '_>, _: &Node) -> Result<OnnxValue> {
         let table = lowering.weight(self.table)?;
-        Ok(OnnxValue::Plain(match lowering.inputs.segments.clone() {
-            Some(segments) => lowering.nodes.gather(&table, &segments, 0),
+        Ok(OnnxValue::Plain(match lowering.inputs.token_types.clone() {
+            Some(token_types) => lowering.nodes.gather(&table, &token_types, 0),
             None => lowering.nodes.slice(&table, 0, 0, 1, 1),
         }))
     }

@@ -111,7 +111,7 @@ impl<'a> Initializers<'a> {
 
     /// Returns all queries, then all keys, then all values of a matrix or vector of these sizes.
     fn ungrouped(&self, nodes: &mut Nodes, whole: &str, sizes: &[i64]) -> String {
-        let h = &self.model.hyper;
+        let h = &self.model.model_config;
         let shared = (h.heads / h.kv_heads.max(1)) as i64;
         let columns = &sizes[1..];
         let groups = [&[-1, shared + 2, h.head_size as i64][..], columns].concat();

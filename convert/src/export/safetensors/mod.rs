@@ -9,7 +9,7 @@ use super::model::ExportModel;
 use super::tensors::{self, Entry};
 use super::{ExportFormat, ExportOptions, ExportReport, finish, settings};
 use serde_json::{Map, Value, json};
-use siskin_format::file::refuse_link;
+use siskin_format::file::reject_link;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::Pooling;
 use siskin_kernels::quant::BlockType;
@@ -61,7 +61,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     if entries.iter().any(|entry| entry.native(model).is_none_or(|block| block.codec().elements != 1)) {
         report.notes.push("quantized weights are exported as floats".to_owned());
     }
-    if model.hyper.features > 0 {
+    if model.model_config.features > 0 {
         let note =
             "preprocessor_config.json is not exported: copy that of the original model for other programs";
         report.notes.push(note.to_owned());
@@ -77,7 +77,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     for name in names.filter(|name| name.contains('/')) {
         let folder = to.join(name);
         let folder = folder.parent().unwrap_or(to);
-        refuse_link(folder)?;
+        reject_link(folder)?;
         std::fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
     }
     let mut weights = options.create_in_folder(&to.join("model.safetensors"))?;
@@ -198,7 +198,7 @@ fn sentence_transformers(
             .iter()
             .map(|(key, way)| ((*key).to_owned(), (Some(*way) == chosen).into()))
             .collect();
-        ways.insert("word_embedding_dimension".to_owned(), model.hyper.width.into());
+        ways.insert("word_embedding_dimension".to_owned(), model.model_config.width.into());
         ways.insert("pooling_mode_mean_sqrt_len_tokens".to_owned(), false.into());
         ways.insert(
             "include_prompt".to_owned(),

@@ -1,7 +1,7 @@
 //! Normalizers, pre-tokenizers and decoders in the terms of `tokenizer.json`.
 
 use serde_json::{Value, json};
-use siskin_tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
+use siskin_tokenizer::{Behavior, Normalizer, PreTokenizerStep, Vocabulary, named_pre_tokenizer};
 
 /// SentencePiece's replacement of a space.
 pub(super) const SPACE: &str = "\u{2581}";
@@ -16,18 +16,18 @@ pub(super) struct Pipeline {
 pub(super) fn of(vocabulary: &Vocabulary, notes: &mut Vec<String>) -> Pipeline {
     let mut steps = &vocabulary.normalizers[..];
     let mut cuts = Vec::new();
-    let mut splitters = &vocabulary.splitters[..];
+    let mut pre_tokenizers = &vocabulary.pre_tokenizers[..];
     if vocabulary.byte_level {
         let prefix =
             matches!(steps.last(), Some(Normalizer::Prefix { text, unless_there: true, .. }) if text == " ");
         steps = &steps[..steps.len() - usize::from(prefix)];
-        let usual = family("gpt-2").is_ok_and(|family| family.splitters == splitters);
+        let usual = named_pre_tokenizer("gpt-2").is_ok_and(|family| family.pre_tokenizers == pre_tokenizers);
         if !usual {
-            cuts.extend(splitters.iter().map(splitter));
+            cuts.extend(pre_tokenizers.iter().map(pre_tokenizer_step));
         }
         cuts.push(json!({"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true,
             "use_regex": usual}));
-        splitters = &[];
+        pre_tokenizers = &[];
     } else if let Some(metaspace) = metaspace(vocabulary) {
         steps = &steps[..steps.len() - metaspace.steps];
         if metaspace.by_words {
@@ -35,9 +35,9 @@ pub(super) fn of(vocabulary: &Vocabulary, notes: &mut Vec<String>) -> Pipeline {
         }
         cuts.push(json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": metaspace.scheme,
             "split": metaspace.split}));
-        splitters = &[];
+        pre_tokenizers = &[];
     }
-    cuts.extend(cut(splitters));
+    cuts.extend(cut(pre_tokenizers));
     Pipeline {
         normalizer: sequence(normalizers(vocabulary, steps, notes), "normalizers"),
         pre_tokenizer: sequence(cuts, "pretokenizers"),
@@ -64,9 +64,12 @@ struct Metaspace {
 fn metaspace(vocabulary: &Vocabulary) -> Option<Metaspace> {
     let marks =
         |step: &Normalizer| matches!(step, Normalizer::Replace { from, to } if from == SPACE && to == " ");
-    let cut =
-        Splitter::Pattern { pattern: " ".to_owned(), behavior: Behavior::MergedWithNext, invert: false };
-    let split = match &vocabulary.splitters[..] {
+    let cut = PreTokenizerStep::Pattern {
+        pattern: " ".to_owned(),
+        behavior: Behavior::MergedWithNext,
+        invert: false,
+    };
+    let split = match &vocabulary.pre_tokenizers[..] {
         [] => false,
         [only] if *only == cut => true,
         _ => return None,
@@ -168,17 +171,17 @@ fn bert(steps: &[Normalizer], out: &mut Vec<Value>) -> usize {
     at
 }
 
-fn cut(splitters: &[Splitter]) -> Vec<Value> {
-    if splitters == crate::import::tokenizer_gguf::bert_splitters() {
+fn cut(pre_tokenizers: &[PreTokenizerStep]) -> Vec<Value> {
+    if pre_tokenizers == crate::import::tokenizer_gguf::bert_pre_tokenizers() {
         return vec![json!({"type": "BertPreTokenizer"})];
     }
-    splitters.iter().map(splitter).collect()
+    pre_tokenizers.iter().map(pre_tokenizer_step).collect()
 }
 
-fn splitter(splitter: &Splitter) -> Value {
+fn pre_tokenizer_step(pre_tokenizer_step: &PreTokenizerStep) -> Value {
     let split = |pattern: &str, behavior: &str, invert: bool| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert});
-    match splitter {
-        Splitter::Pattern { pattern, behavior, invert } => {
+    match pre_tokenizer_step {
+        PreTokenizerStep::Pattern { pattern, behavior, invert } => {
             let behavior = match behavior {
                 Behavior::Removed => "Removed",
                 Behavior::Isolated => "Isolated",
@@ -188,7 +191,7 @@ fn splitter(splitter: &Splitter) -> Value {
             };
             split(pattern, behavior, *invert)
         }
-        Splitter::DigitGroups { at_word_ends: false } => {
+        PreTokenizerStep::DigitGroups { at_word_ends: false } => {
             split(r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?!\p{Nd}))", "Isolated", false)
         }
         _ => split(r"\p{Nd}{1,3}(?=(?:\p{Nd}{3})*\b)", "Isolated", false),

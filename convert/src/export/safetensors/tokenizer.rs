@@ -19,7 +19,7 @@ pub(super) fn files(
     let Some(section) = model.file.tokenizer() else { return Ok(()) };
     let vocabulary = Tokenizer::open(section)?.vocabulary()?;
     add("tokenizer.json", &tokenizer_json(&vocabulary, notes)?);
-    add("tokenizer_config.json", &config(&vocabulary, model.hyper.context));
+    add("tokenizer_config.json", &config(&vocabulary, model.model_config.context));
     Ok(())
 }
 
@@ -187,12 +187,12 @@ fn template(vocabulary: &Vocabulary, spellings: &[Option<String>]) -> Value {
     let mut tokens = Map::new();
     let mut items = |items: &[TemplateItem]| -> Vec<Value> {
         let item = |item: &TemplateItem| match *item {
-            TemplateItem::First { segment } => json!({"Sequence": {"id": "A", "type_id": segment}}),
-            TemplateItem::Second { segment } => json!({"Sequence": {"id": "B", "type_id": segment}}),
-            TemplateItem::Token { id, segment } => {
+            TemplateItem::First { token_type } => json!({"Sequence": {"id": "A", "type_id": token_type}}),
+            TemplateItem::Second { token_type } => json!({"Sequence": {"id": "B", "type_id": token_type}}),
+            TemplateItem::Token { id, token_type } => {
                 let text = spellings.get(id as usize).cloned().flatten().unwrap_or_default();
                 tokens.insert(text.clone(), json!({"id": text, "ids": [id], "tokens": [text]}));
-                json!({"SpecialToken": {"id": text, "type_id": segment}})
+                json!({"SpecialToken": {"id": text, "type_id": token_type}})
             }
         };
         items.iter().map(item).collect()

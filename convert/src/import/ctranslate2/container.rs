@@ -126,7 +126,7 @@ impl Variable {
             DataType::Int32 => Some(f64::from(i32::from_le_bytes(data.try_into().ok()?))),
             DataType::Float32 | DataType::Float16 | DataType::BFloat16 => {
                 let mut value = [0.0];
-                self.data_type.block()?.decode_row(data, &mut value).then_some(f64::from(value[0]))
+                self.data_type.block()?.dequantize_row(data, &mut value).then_some(f64::from(value[0]))
             }
         }
     }
@@ -209,20 +209,20 @@ fn parse(bytes: &Bytes) -> Result<Container> {
     for number in 0..reader.count(SHORTEST_VARIABLE, "variables")? {
         let variable = variable(&mut reader, version, number)?;
         if index.insert(variable.name.clone(), number).is_some() {
-            return Err(Error::corrupt(place(number, &variable.name), "occurs twice"));
+            return Err(Error::corrupt(location(number, &variable.name), "occurs twice"));
         }
         variables.push(variable);
     }
     let mut aliases = Vec::new();
     for number in 0..reader.count(SHORTEST_ALIAS, "aliases")? {
         let alias = reader.text(&format!("alias {number}"))?;
-        let place = format!("alias {number} ({alias})");
-        let name = reader.text(&place)?;
-        let target = *index
-            .get(&name)
-            .ok_or_else(|| Error::corrupt(&place, format!("refers to '{name}', which is not in the file")))?;
+        let location = format!("alias {number} ({alias})");
+        let name = reader.text(&location)?;
+        let target = *index.get(&name).ok_or_else(|| {
+            Error::corrupt(&location, format!("refers to '{name}', which is not in the file"))
+        })?;
         if index.insert(alias.clone(), target).is_some() {
-            return Err(Error::corrupt(place, "occurs twice"));
+            return Err(Error::corrupt(location, "occurs twice"));
         }
         aliases.push((alias, target));
     }
@@ -232,37 +232,37 @@ fn parse(bytes: &Bytes) -> Result<Container> {
     }
 }
 
-fn place(number: usize, name: &str) -> String {
+fn location(number: usize, name: &str) -> String {
     format!("variable {number} ({name})")
 }
 
 fn variable(reader: &mut Reader<'_>, version: u32, number: usize) -> Result<Variable> {
     let name = reader.text(&format!("variable {number}"))?;
-    let place = place(number, &name);
-    let rank = usize::from(reader.u8(&place)?);
+    let location = location(number, &name);
+    let rank = usize::from(reader.u8(&location)?);
     if rank > MAX_DIMENSIONS {
         return Err(Error::corrupt(
-            place,
+            location,
             format!("has {rank} dimensions; at most {MAX_DIMENSIONS} are supported"),
         ));
     }
-    let dims = (0..rank).map(|_| reader.u32(&place)).collect::<Result<Vec<_>>>()?;
-    let code = reader.u8(&place)?;
+    let dims = (0..rank).map(|_| reader.u32(&location)).collect::<Result<Vec<_>>>()?;
+    let code = reader.u8(&location)?;
     let known = match version >= TYPED {
         true => DataType::ALL.get(usize::from(code)).copied(),
         false => DataType::of_size(code),
     };
     let data_type =
-        known.ok_or_else(|| Error::unsupported(&place, format!("has the unknown element type {code}")))?;
+        known.ok_or_else(|| Error::unsupported(&location, format!("has the unknown element type {code}")))?;
     let size = data_type.size();
     let bytes = dims.iter().try_fold(size, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
     let unit = if version >= TYPED { 1 } else { size };
-    let length = usize::try_from(reader.u32(&place)?).ok().and_then(|length| length.checked_mul(unit));
+    let length = usize::try_from(reader.u32(&location)?).ok().and_then(|length| length.checked_mul(unit));
     let length = length.filter(|_| length == bytes).ok_or_else(|| {
         let message = format!("has a length that does not match {} of shape {dims:?}", data_type.name());
-        Error::corrupt(&place, message)
+        Error::corrupt(&location, message)
     })?;
-    let data = reader.take(length, &place)?;
+    let data = reader.take(length, &location)?;
     Ok(Variable { name, dims, data_type, data })
 }
 
@@ -277,7 +277,7 @@ impl Reader<'_> {
         self.view.len() - self.offset
     }
 
-    fn take(&mut self, length: usize, place: &str) -> Result<Bytes> {
+    fn take(&mut self, length: usize, location: &str) -> Result<Bytes> {
         let end = self.offset.checked_add(length);
         let taken = end.and_then(|end| self.bytes.slice(self.offset..end)).ok_or_else(|| {
             let message = format!(
@@ -285,46 +285,46 @@ impl Reader<'_> {
                 self.offset,
                 self.remaining()
             );
-            Error::corrupt(place, message)
+            Error::corrupt(location, message)
         })?;
         self.offset += length;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, place: &str) -> Result<[u8; N]> {
+    fn array<const N: usize>(&mut self, location: &str) -> Result<[u8; N]> {
         let taken = self.view.get(self.offset..).and_then(|rest| rest.first_chunk()).copied();
         let taken = taken.ok_or_else(|| {
-            Error::corrupt(place, format!("the file ends at offset {} within it", self.view.len()))
+            Error::corrupt(location, format!("the file ends at offset {} within it", self.view.len()))
         })?;
         self.offset += N;
         Ok(taken)
     }
 
-    fn u8(&mut self, place: &str) -> Result<u8> {
-        self.array(place).map(u8::from_le_bytes)
+    fn u8(&mut self, location: &str) -> Result<u8> {
+        self.array(location).map(u8::from_le_bytes)
     }
 
-    fn u32(&mut self, place: &str) -> Result<u32> {
-        self.array(place).map(u32::from_le_bytes)
+    fn u32(&mut self, location: &str) -> Result<u32> {
+        self.array(location).map(u32::from_le_bytes)
     }
 
     /// Reads a count of items of at least `least` bytes each.
-    fn count(&mut self, least: usize, place: &str) -> Result<usize> {
-        let count = self.u32(place)?;
+    fn count(&mut self, least: usize, location: &str) -> Result<usize> {
+        let count = self.u32(location)?;
         let max_count = self.remaining() / least;
         usize::try_from(count).ok().filter(|&count| count <= max_count).ok_or_else(|| {
-            Error::corrupt(place, format!("claims {count}, but the file has room for at most {max_count}"))
+            Error::corrupt(location, format!("claims {count}, but the file has room for at most {max_count}"))
         })
     }
 
-    fn text(&mut self, place: &str) -> Result<String> {
-        let length = u16::from_le_bytes(self.array(place)?);
-        let bytes = self.take(usize::from(length), place)?;
+    fn text(&mut self, location: &str) -> Result<String> {
+        let length = u16::from_le_bytes(self.array(location)?);
+        let bytes = self.take(usize::from(length), location)?;
         let Some((0, text)) = bytes.split_last() else {
-            return Err(Error::corrupt(place, "has a name that does not end in a zero byte"));
+            return Err(Error::corrupt(location, "has a name that does not end in a zero byte"));
         };
         let text = std::str::from_utf8(text);
         text.map(str::to_owned)
-            .map_err(|error| Error::corrupt(place, format!("has a name that is not UTF-8: {error}")))
+            .map_err(|error| Error::corrupt(location, format!("has a name that is not UTF-8: {error}")))
     }
 }

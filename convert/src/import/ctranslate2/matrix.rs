@@ -120,7 +120,7 @@ impl Scales {
                 let size = block.row_bytes(1)?;
                 let mut scale = [0.0];
                 let element = bytes.get(row.checked_mul(size)?..)?.get(..size)?;
-                block.decode_row(element, &mut scale).then_some(scale[0])
+                block.dequantize_row(element, &mut scale).then_some(scale[0])
             }
         }
     }
@@ -164,7 +164,7 @@ impl VariableRows {
             }
             _ => {
                 let block = self.data_type.block();
-                if !block.is_some_and(|block| block.decode_row(bytes, out)) {
+                if !block.is_some_and(|block| block.dequantize_row(bytes, out)) {
                     return Err(Error::unsupported(&self.name, "has an unsupported type"));
                 }
             }

@@ -370,8 +370,8 @@ fn heads(container: &Container, source: &str) -> Result<(usize, usize)> {
     };
     let Some(keys) = keys else { return Ok((1, 1)) };
     let side = scope.split('/').next().unwrap_or_default();
-    let place = format!("{side}/num_heads");
-    let queries = count(&place)
-        .ok_or_else(|| Error::new(ErrorKind::Missing, &place, "model.bin has no number of heads"))?;
+    let location = format!("{side}/num_heads");
+    let queries = count(&location)
+        .ok_or_else(|| Error::new(ErrorKind::Missing, &location, "model.bin has no number of heads"))?;
     Ok((queries, keys))
 }

@@ -1,5 +1,5 @@
 //! Translates a model's shapes, scalars and configuration to the keys of Hugging Face configurations. Families read
-//! their own hyper-parameters; this adds what all have in common.
+//! their own hyperparameters; this adds what all have in common.
 
 use super::{Ctranslate2Folder, DataType, ModelTopology, Names, VocabularyRole};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ const TOKENS: &[(&str, &str)] = &[
 /// Settings of an encoder or decoder that no family supports.
 const FOREIGN: &[&str] = &["alibi", "scale_alibi", "rotary_dim", "parallel_residual"];
 
-/// Reads the hyper-parameters and checks that the family supports all settings.
+/// Reads the hyperparameters and checks that the family supports all settings.
 pub(super) fn settings(
     folder: &Ctranslate2Folder,
     names: &Names,
@@ -82,7 +82,7 @@ impl Ctranslate2Source for ConversionSettings<'_> {
     }
 }
 
-/// Refuses settings of a side that the family's graph does not support. The names of its tensors start with `stem`.
+/// Rejects settings of a side that the family's graph does not support. The names of its tensors start with `stem`.
 fn check(
     source: &dyn Ctranslate2Source,
     side: &str,
@@ -90,10 +90,10 @@ fn check(
     descriptor: &FamilyDescriptor,
 ) -> Result<()> {
     for name in FOREIGN {
-        let place = format!("{side}/{name}");
-        if source.number(&place).is_some_and(|value| value != 0.0) {
+        let location = format!("{side}/{name}");
+        if source.number(&location).is_some_and(|value| value != 0.0) {
             let message = "not supported; convert the original model";
-            return Err(Error::unsupported(place, message));
+            return Err(Error::unsupported(location, message));
         }
     }
     let first = source.number(&format!("{side}/pre_norm")).is_none_or(|flag| flag != 0.0);
@@ -108,9 +108,9 @@ fn check(
     let scale = source.number(&format!("{side}/layer_0/self_attention/queries_scale"));
     let scale = scale.unwrap_or_else(|| (source.head_size(side, stem).unwrap_or(1) as f64).powf(-0.5));
     if (scale - usual).abs() > 1e-6 {
-        let place = format!("{side}/layer_0/self_attention/queries_scale");
+        let location = format!("{side}/layer_0/self_attention/queries_scale");
         return Err(Error::unsupported(
-            place,
+            location,
             format!("is {scale}, but {} has {usual}", descriptor.family.name),
         ));
     }

@@ -14,9 +14,9 @@ pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
     detect: Ctranslate2Folder::detect,
     files: |path| Ok(Ctranslate2Folder::files(path).into_iter().filter(|file| file.is_file()).collect()),
     open: |path| {
-        let place = path.display().to_string();
+        let location = path.display().to_string();
         let folder = Ctranslate2Folder::open(path)?;
-        Ok(Box::new(CTranslate2::new(folder).map_err(|error| error.within(&place))?))
+        Ok(Box::new(CTranslate2::new(folder).map_err(|error| error.within(&location))?))
     },
 };
 

@@ -129,7 +129,7 @@ fn weights_that_cannot_be_read_have_their_errors() {
     let scales =
         |values: &[f32]| error(&[int8(), made("w_scale", &[values.len() as u32], 0, &floats(values))]);
     assert_eq!(error(&[made("v", &[], 1, &[0])]).kind(), ErrorKind::Missing);
-    assert_eq!(error(&[int8()]).place(), "model.bin variable 0 (w): scale");
+    assert_eq!(error(&[int8()]).location(), "model.bin variable 0 (w): scale");
     assert!(scales(&[1.0]).message().contains("1 scales for 2 rows"));
     for bad in [0.0, -1.0, f32::NAN, f32::INFINITY, f32::from_bits(1)] {
         assert!(scales(&[1.0, bad]).message().contains("row 1"), "{bad}");
@@ -195,7 +195,7 @@ fn lines_are_tokens() {
 }
 
 #[test]
-fn packed_models_are_refused_by_their_configuration() {
+fn packed_models_are_rejected_by_their_configuration() {
     let path = std::env::temp_dir().join(format!("siskin-ctranslate2-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
     assert_eq!(Ctranslate2Folder::open(&path).unwrap_err().kind(), ErrorKind::Missing);

@@ -29,20 +29,20 @@ pub struct TokenList {
 }
 
 impl TokenList {
-    /// Parses a list of JSON strings. Total on any bytes; `place` is for errors.
-    pub fn from_json(role: VocabularyRole, bytes: &[u8], place: &str) -> Result<Self> {
-        Ok(Self { role, tokens: parse_json(bytes, place, MAX_VALUES)? })
+    /// Parses a list of JSON strings. Total on any bytes; `location` is for errors.
+    pub fn from_json(role: VocabularyRole, bytes: &[u8], location: &str) -> Result<Self> {
+        Ok(Self { role, tokens: parse_json(bytes, location, MAX_VALUES)? })
     }
 
     /// Parses lines, which end with `\n`. If every line ends with `\r`, it is not part of the token. Total on any
-    /// bytes; `place` is for errors.
-    pub fn from_text(role: VocabularyRole, bytes: &[u8], place: &str) -> Result<Self> {
+    /// bytes; `location` is for errors.
+    pub fn from_text(role: VocabularyRole, bytes: &[u8], location: &str) -> Result<Self> {
         let text = std::str::from_utf8(bytes);
-        let text = text.map_err(|error| Error::corrupt(place, format!("not UTF-8: {error}")))?;
+        let text = text.map_err(|error| Error::corrupt(location, format!("not UTF-8: {error}")))?;
         let text = text.strip_suffix('\n').unwrap_or(text);
         let count = if text.is_empty() { 0 } else { 1 + text.bytes().filter(|&byte| byte == b'\n').count() };
         if count > MAX_VALUES {
-            return Err(Error::corrupt(place, format!("holds more than {MAX_VALUES} tokens")));
+            return Err(Error::corrupt(location, format!("holds more than {MAX_VALUES} tokens")));
         }
         let has_returns = text.split('\n').all(|line| line.ends_with('\r'));
         let mut tokens = Vec::with_capacity(count);

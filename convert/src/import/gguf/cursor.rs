@@ -3,7 +3,7 @@
 use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
 
-/// Reads little-endian fields in order; every error names the place and the offset.
+/// Reads little-endian fields in order; every error names the location and the offset.
 pub(super) struct GgufCursor<'a> {
     pub(super) bytes: &'a Bytes,
     view: &'a [u8],
@@ -20,10 +20,10 @@ impl<'a> GgufCursor<'a> {
     }
 
     /// Returns the next `length` bytes.
-    pub(super) fn take(&mut self, length: usize, place: &str) -> Result<&'a [u8]> {
+    pub(super) fn take(&mut self, length: usize, location: &str) -> Result<&'a [u8]> {
         if length > self.remaining() {
             return Err(Error::corrupt(
-                place,
+                location,
                 format!(
                     "unexpected end of file at offset {}: {length} bytes needed, {} left; the file is truncated or corrupt",
                     self.offset,
@@ -36,45 +36,45 @@ impl<'a> GgufCursor<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, place: &str) -> Result<[u8; N]> {
+    fn array<const N: usize>(&mut self, location: &str) -> Result<[u8; N]> {
         let mut out = [0; N];
-        out.copy_from_slice(self.take(N, place)?);
+        out.copy_from_slice(self.take(N, location)?);
         Ok(out)
     }
 
-    pub(super) fn u32(&mut self, place: &str) -> Result<u32> {
-        Ok(u32::from_le_bytes(self.array(place)?))
+    pub(super) fn u32(&mut self, location: &str) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array(location)?))
     }
 
-    pub(super) fn u64(&mut self, place: &str) -> Result<u64> {
-        Ok(u64::from_le_bytes(self.array(place)?))
+    pub(super) fn u64(&mut self, location: &str) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array(location)?))
     }
 
-    /// Reads a count of items of at least `least` bytes each. Refuses counts that exceed the remaining bytes.
-    pub(super) fn count(&mut self, least: usize, place: &str) -> Result<usize> {
-        let count = self.u64(place)?;
-        self.bounded(count, least, place)
+    /// Reads a count of items of at least `least` bytes each. Rejects counts that exceed the remaining bytes.
+    pub(super) fn count(&mut self, least: usize, location: &str) -> Result<usize> {
+        let count = self.u64(location)?;
+        self.bounded(count, least, location)
     }
 
-    pub(super) fn bounded(&self, count: u64, least: usize, place: &str) -> Result<usize> {
+    pub(super) fn bounded(&self, count: u64, least: usize, location: &str) -> Result<usize> {
         let max_count = self.remaining() / least.max(1);
         usize::try_from(count).ok().filter(|&count| count <= max_count).ok_or_else(|| {
             Error::corrupt(
-                place,
-                format!("claims {count} entries, but the file has room for at most {max_count}"),
+                location,
+                format!("declares {count} entries, but the rest of the file can hold at most {max_count}"),
             )
         })
     }
 
     /// Reads the bytes of a length-prefixed string.
-    pub(super) fn text_bytes(&mut self, place: &str) -> Result<&'a [u8]> {
-        let length = self.count(1, place)?;
-        self.take(length, place)
+    pub(super) fn text_bytes(&mut self, location: &str) -> Result<&'a [u8]> {
+        let length = self.count(1, location)?;
+        self.take(length, location)
     }
 
     /// Reads a length-prefixed UTF-8 string.
-    pub(super) fn text(&mut self, place: &str) -> Result<&'a str> {
-        let bytes = self.text_bytes(place)?;
-        std::str::from_utf8(bytes).map_err(|error| Error::corrupt(place, format!("not UTF-8: {error}")))
+    pub(super) fn text(&mut self, location: &str) -> Result<&'a str> {
+        let bytes = self.text_bytes(location)?;
+        std::str::from_utf8(bytes).map_err(|error| Error::corrupt(location, format!("not UTF-8: {error}")))
     }
 }

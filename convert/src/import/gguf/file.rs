@@ -9,9 +9,9 @@ use std::collections::HashSet;
 
 const MAGIC: &[u8] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
-const LARGEST_ALIGNMENT: u64 = 1 << 24;
+const MAX_ALIGNMENT: u64 = 1 << 24;
 const MAX_DIMENSIONS: usize = 8;
-const LONGEST_NAME: usize = 4096;
+const MAX_NAME_BYTES: usize = 4096;
 
 /// A tensor's name, shape and bytes.
 #[derive(Clone, Debug)]
@@ -92,15 +92,15 @@ fn read_metadata(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<(Strin
     let mut seen = HashSet::new();
     for index in 0..count {
         let key = cursor.text(&format!("metadata[{index}].key"))?;
-        if key.len() > LONGEST_NAME {
+        if key.len() > MAX_NAME_BYTES {
             return Err(Error::corrupt(format!("metadata[{index}].key"), "the key is too long"));
         }
         if !seen.insert(key) {
             return Err(Error::corrupt(format!("metadata.{key}"), "the key occurs twice"));
         }
-        let place = format!("metadata.{key}");
-        let kind = cursor.u32(&place)?;
-        metadata.push((key.to_owned(), GgufValue::read(cursor, kind, 0, &place)?));
+        let location = format!("metadata.{key}");
+        let kind = cursor.u32(&location)?;
+        metadata.push((key.to_owned(), GgufValue::read(cursor, kind, 0, &location)?));
     }
     Ok(metadata)
 }
@@ -110,7 +110,7 @@ fn read_alignment(metadata: &[(String, GgufValue)]) -> Result<u64> {
     let Some((_, value)) = metadata.iter().find(|(key, _)| key == KEY) else { return Ok(DEFAULT_ALIGNMENT) };
     value
         .as_unsigned()
-        .filter(|alignment| alignment.is_power_of_two() && (8..=LARGEST_ALIGNMENT).contains(alignment))
+        .filter(|alignment| alignment.is_power_of_two() && (8..=MAX_ALIGNMENT).contains(alignment))
         .ok_or_else(|| Error::corrupt(KEY, "must be a power of two from 8 to 16777216"))
 }
 
@@ -119,37 +119,37 @@ fn read_entries(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<Entry>>
     let mut seen = HashSet::new();
     for index in 0..count {
         let name = cursor.text(&format!("tensors[{index}].name"))?;
-        if name.len() > LONGEST_NAME {
+        if name.len() > MAX_NAME_BYTES {
             return Err(Error::corrupt(format!("tensors[{index}].name"), "the name is too long"));
         }
-        let place = format!("tensors.{name}");
+        let location = format!("tensors.{name}");
         if !seen.insert(name) {
-            return Err(Error::corrupt(place, "the tensor occurs twice"));
+            return Err(Error::corrupt(location, "the tensor occurs twice"));
         }
-        let rank = cursor.u32(&place)? as usize;
+        let rank = cursor.u32(&location)? as usize;
         if rank > MAX_DIMENSIONS {
             return Err(Error::corrupt(
-                place,
+                location,
                 format!("has {rank} dimensions; at most {MAX_DIMENSIONS} are allowed"),
             ));
         }
-        let dims = (0..rank).map(|_| cursor.u64(&place)).collect::<Result<Vec<_>>>()?;
-        let ggml_type = cursor.u32(&place)?;
-        let offset = cursor.u64(&place)?;
-        let length = byte_length(&dims, ggml_type, &place)?;
+        let dims = (0..rank).map(|_| cursor.u64(&location)).collect::<Result<Vec<_>>>()?;
+        let ggml_type = cursor.u32(&location)?;
+        let offset = cursor.u64(&location)?;
+        let length = byte_length(&dims, ggml_type, &location)?;
         entries.push(Entry { name: name.to_owned(), dims, ggml_type, offset, length });
     }
     Ok(entries)
 }
 
-fn byte_length(dims: &[u64], ggml_type: u32, place: &str) -> Result<u64> {
+fn byte_length(dims: &[u64], ggml_type: u32, location: &str) -> Result<u64> {
     let (elements, bytes) = block_of(ggml_type)
-        .ok_or_else(|| Error::unsupported(place, format!("has the unknown tensor type {ggml_type}")))?;
+        .ok_or_else(|| Error::unsupported(location, format!("has the unknown tensor type {ggml_type}")))?;
     let row = dims.first().copied().unwrap_or(1);
     if row % elements != 0 {
         let name = type_name(ggml_type).unwrap_or_default();
         return Err(Error::corrupt(
-            place,
+            location,
             format!("rows of {row} are not whole blocks of {elements} ({name})"),
         ));
     }
@@ -157,7 +157,7 @@ fn byte_length(dims: &[u64], ggml_type: u32, place: &str) -> Result<u64> {
         .skip(1)
         .try_fold(row / elements, |total, &size| total.checked_mul(size))
         .and_then(|blocks| blocks.checked_mul(bytes))
-        .ok_or_else(|| Error::corrupt(place, "the shape is too large"))
+        .ok_or_else(|| Error::corrupt(location, "the shape is too large"))
 }
 
 fn place_tensors(
@@ -169,10 +169,10 @@ fn place_tensors(
     let mut taken: Vec<(u64, u64, usize)> = Vec::new();
     let mut tensors = Vec::new();
     for (index, entry) in entries.into_iter().enumerate() {
-        let place = format!("tensors.{}", entry.name);
+        let location = format!("tensors.{}", entry.name);
         if entry.offset % alignment != 0 {
             return Err(Error::corrupt(
-                place,
+                location,
                 format!("the offset {} is not aligned to {alignment}", entry.offset),
             ));
         }
@@ -182,7 +182,7 @@ fn place_tensors(
         });
         let data = range.clone().and_then(|range| bytes.slice(range)).ok_or_else(|| {
             Error::corrupt(
-                place,
+                location,
                 format!(
                     "needs {} bytes at offset {} of the data, beyond the end of the file; is it complete?",
                     entry.length, entry.offset

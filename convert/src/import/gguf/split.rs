@@ -32,8 +32,10 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
             check(parse(&sibling)?, index, count).map_err(|error| error.within(&name(&sibling)))?.tensors
         {
             if !names.insert(tensor.name.clone()) {
-                let place = format!("tensors.{}", tensor.name);
-                return Err(Error::corrupt(place, "the tensor occurs in two parts").within(&name(&sibling)));
+                let location = format!("tensors.{}", tensor.name);
+                return Err(
+                    Error::corrupt(location, "the tensor occurs in two parts").within(&name(&sibling))
+                );
             }
             tensors.push(tensor);
         }
@@ -68,11 +70,17 @@ fn number(part: &GgufPart, key: &str) -> Result<Option<u64>> {
 }
 
 fn check(part: GgufPart, index: u64, count: u64) -> Result<GgufPart> {
+    let known =
+        |number: Option<u64>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
     match (number(&part, "split.no")?, number(&part, "split.count")?) {
         (Some(no), Some(of)) if no == index && of == count => Ok(part),
         (no, of) => Err(Error::corrupt(
             "split.no",
-            format!("is part {no:?} of {of:?} by its metadata, but part {index} of {count} by its file name"),
+            format!(
+                "the metadata says part {} of {}, but the file name part {index} of {count}",
+                known(no),
+                known(of)
+            ),
         )),
     }
 }

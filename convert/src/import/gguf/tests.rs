@@ -50,7 +50,7 @@ fn reads_what_was_written() {
 }
 
 #[test]
-fn refuses_what_is_wrong() {
+fn rejects_what_is_wrong() {
     let mut big_endian = file(&[]);
     big_endian[4..8].copy_from_slice(&3u32.to_be_bytes());
     let huge = |at: usize| {
@@ -65,9 +65,9 @@ fn refuses_what_is_wrong() {
         (file(&[("a", 0), ("b", 0)]), "overlaps"),
         (file(&[("a", 4)]), "aligned"),
         (file(&[("a", 64)]), "complete"),
-        (huge(8), "claims"),
-        (huge(16), "claims"),
-        (huge(24), "claims"),
+        (huge(8), "declares"),
+        (huge(16), "declares"),
+        (huge(24), "declares"),
     ] {
         let error = parse(bytes).unwrap_err();
         assert!(error.message().contains(words), "{error}");
@@ -92,7 +92,7 @@ fn damage_never_panics() {
 }
 
 #[test]
-fn deep_arrays_are_refused() {
+fn deep_arrays_are_rejected() {
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3u32.to_le_bytes());
     bytes.extend(0u64.to_le_bytes());

@@ -5,7 +5,7 @@ use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
 
 /// Maximum nesting depth of arrays.
-const DEEPEST_ARRAY: usize = 4;
+const MAX_ARRAY_DEPTH: usize = 4;
 
 /// A metadata value. Arrays of numbers and strings are views into the file.
 #[derive(Clone, Debug)]
@@ -145,58 +145,60 @@ impl Number {
 }
 
 impl GgufValue {
-    /// Reads the next value, which has type `kind`; `place` is its key.
-    pub(super) fn read(cursor: &mut GgufCursor<'_>, kind: u32, depth: usize, place: &str) -> Result<Self> {
+    /// Reads the next value, which has type `kind`; `location` is its key.
+    pub(super) fn read(cursor: &mut GgufCursor<'_>, kind: u32, depth: usize, location: &str) -> Result<Self> {
         match kind {
-            8 => Ok(Self::Text(cursor.text(place)?.to_owned())),
-            9 => Self::read_array(cursor, depth, place),
+            8 => Ok(Self::Text(cursor.text(location)?.to_owned())),
+            9 => Self::read_array(cursor, depth, location),
             _ => {
                 let number = Number::of(kind).ok_or_else(|| {
                     Error::corrupt(
-                        place,
+                        location,
                         format!(
                             "has the unknown value type {kind}; the file is damaged or needs a newer Siskin"
                         ),
                     )
                 })?;
-                let chunk = cursor.take(number.size(), place)?;
+                let chunk = cursor.take(number.size(), location)?;
                 match number {
-                    Number::Bool if chunk[0] > 1 => Err(Error::corrupt(place, "a bool is neither 0 nor 1")),
+                    Number::Bool if chunk[0] > 1 => {
+                        Err(Error::corrupt(location, "a bool is neither 0 nor 1"))
+                    }
                     _ => Ok(number.read(chunk)),
                 }
             }
         }
     }
 
-    fn read_array(cursor: &mut GgufCursor<'_>, depth: usize, place: &str) -> Result<Self> {
-        if depth >= DEEPEST_ARRAY {
-            return Err(Error::corrupt(place, format!("arrays are nested deeper than {DEEPEST_ARRAY}")));
+    fn read_array(cursor: &mut GgufCursor<'_>, depth: usize, location: &str) -> Result<Self> {
+        if depth >= MAX_ARRAY_DEPTH {
+            return Err(Error::corrupt(location, format!("arrays are nested deeper than {MAX_ARRAY_DEPTH}")));
         }
-        let kind = cursor.u32(place)?;
+        let kind = cursor.u32(location)?;
         if let Some(number) = Number::of(kind) {
-            let count = cursor.count(number.size(), place)?;
+            let count = cursor.count(number.size(), location)?;
             let start = cursor.offset;
-            cursor.take(count * number.size(), place)?;
-            return Ok(Self::Numbers(NumberArray { bytes: view(cursor, start, place)?, number }));
+            cursor.take(count * number.size(), location)?;
+            return Ok(Self::Numbers(NumberArray { bytes: view(cursor, start, location)?, number }));
         }
         match kind {
             8 => {
-                let count = cursor.count(8, place)?;
+                let count = cursor.count(8, location)?;
                 let start = cursor.offset;
                 for _ in 0..count {
-                    cursor.text_bytes(place)?;
+                    cursor.text_bytes(location)?;
                 }
-                Ok(Self::Strings(StringArray { bytes: view(cursor, start, place)?, count }))
+                Ok(Self::Strings(StringArray { bytes: view(cursor, start, location)?, count }))
             }
             9 => {
-                let count = cursor.count(12, place)?;
+                let count = cursor.count(12, location)?;
                 let mut values = Vec::new();
                 for _ in 0..count {
-                    values.push(Self::read_array(cursor, depth + 1, place)?);
+                    values.push(Self::read_array(cursor, depth + 1, location)?);
                 }
                 Ok(Self::Arrays(values))
             }
-            _ => Err(Error::corrupt(place, format!("is an array of the unknown value type {kind}"))),
+            _ => Err(Error::corrupt(location, format!("is an array of the unknown value type {kind}"))),
         }
     }
 
@@ -291,6 +293,6 @@ impl GgufValue {
     }
 }
 
-fn view(cursor: &GgufCursor<'_>, start: usize, place: &str) -> Result<Bytes> {
-    cursor.bytes.slice(start..cursor.offset).ok_or_else(|| Error::corrupt(place, "lies outside the file"))
+fn view(cursor: &GgufCursor<'_>, start: usize, location: &str) -> Result<Bytes> {
+    cursor.bytes.slice(start..cursor.offset).ok_or_else(|| Error::corrupt(location, "lies outside the file"))
 }

@@ -9,13 +9,13 @@ use siskin_format::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
 /// Maximum nesting depth of graphs in node attributes.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 /// Maximum number of nodes, tensors and attributes of a file.
 const MAX_PARTS: usize = 1 << 21;
 /// The metadata key under which our exports store the configuration.
 pub(crate) const SETTINGS: &str = "siskin.config";
 /// The size limit of a protobuf message.
-const LONGEST: usize = i32::MAX as usize;
+const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
@@ -167,7 +167,7 @@ impl<'a> OnnxGraph<'a> {
 impl<'a> OnnxModel<'a> {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        if bytes.len() > LONGEST {
+        if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(Error::corrupt("file", "longer than 2 GiB, the limit of ONNX files"));
         }
         let mut model =
@@ -233,8 +233,8 @@ fn take(parts: &mut usize, count: usize) -> Result<()> {
 
 impl<'a> OnnxGraph<'a> {
     fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
-        if depth > DEEPEST {
-            let message = format!("are nested more than {DEEPEST} levels deep");
+        if depth > MAX_DEPTH {
+            let message = format!("are nested more than {MAX_DEPTH} levels deep");
             return Err(Error::corrupt("graphs within nodes", message));
         }
         let [nodes, tensors, inputs, outputs] = [1, 5, 11, 12].map(|number| count(bytes, number));
@@ -428,17 +428,20 @@ fn check_order<'a>(graph: &OnnxGraph<'a>, known: &mut HashSet<&'a str>) -> Resul
         .collect();
     let mut made = Vec::with_capacity(graph.nodes.len());
     for (index, node) in graph.nodes.iter().enumerate() {
-        let place = || format!("node[{index}] ({})", node.operator.chars().take(40).collect::<String>());
+        let location = || format!("node[{index}] ({})", node.operator.chars().take(40).collect::<String>());
         if let Some(unknown) = node.inputs.iter().find(|name| !name.is_empty() && !known.contains(*name)) {
             let message = format!("uses `{}`, which no earlier node produces", short(unknown));
-            return Err(Error::corrupt(place(), message));
+            return Err(Error::corrupt(location(), message));
         }
         for inner in node.graphs() {
-            check_order(inner, known).map_err(|error| error.within(&place()))?;
+            check_order(inner, known).map_err(|error| error.within(&location()))?;
         }
         for output in node.outputs.iter().filter(|name| !name.is_empty()) {
             if !known.insert(*output) {
-                return Err(Error::corrupt(place(), format!("produces `{}` a second time", short(output))));
+                return Err(Error::corrupt(
+                    location(),
+                    format!("produces `{}` a second time", short(output)),
+                ));
             }
             made.push(*output);
         }

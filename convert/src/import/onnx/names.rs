@@ -17,7 +17,7 @@ pub enum TensorOrder {
     /// As in the model, or transposed.
     AsNamed {
         /// Whether rows and columns are swapped.
-        flipped: bool,
+        transposed: bool,
     },
     /// Inputs are rows, outputs are columns.
     InputsFirst,
@@ -31,7 +31,7 @@ pub struct NamedTensorView<'g, 'a> {
     /// The tensor.
     pub tensor: &'g OnnxTensor<'a>,
     /// Its layout.
-    pub lie: TensorOrder,
+    pub order: TensorOrder,
 }
 
 /// Returns the tensors of a graph by the names that they may have in the model. A tensor can occur more than once.
@@ -39,13 +39,13 @@ pub fn recover<'g, 'a>(graph: &'g OnnxGraph<'a>) -> HashMap<String, NamedTensorV
     let links = Links::new(graph);
     let mut names = HashMap::new();
     for tensor in &links.tensors {
-        let named = NamedTensorView { tensor, lie: TensorOrder::AsNamed { flipped: false } };
+        let named = NamedTensorView { tensor, order: TensorOrder::AsNamed { transposed: false } };
         names.entry(tensor.name.to_owned()).or_insert(named);
     }
     for node in &links.nodes {
         for output in &node.outputs {
-            if let Some((tensor, flipped)) = links.tensor(output) {
-                let named = NamedTensorView { tensor, lie: TensorOrder::AsNamed { flipped } };
+            if let Some((tensor, transposed)) = links.tensor(output) {
+                let named = NamedTensorView { tensor, order: TensorOrder::AsNamed { transposed } };
                 names.entry((*output).to_owned()).or_insert(named);
             }
         }
@@ -95,17 +95,17 @@ impl<'g, 'a> Links<'g, 'a> {
 
     /// Returns the tensor that a value is derived from, and whether it is transposed.
     fn tensor(&self, value: &str) -> Option<(&'g OnnxTensor<'a>, bool)> {
-        let (mut value, mut flipped) = (value, false);
+        let (mut value, mut transposed) = (value, false);
         for _ in 0..MAX_STEPS {
             if let Some(tensor) = self.given.get(value).copied() {
-                return Some((tensor, flipped));
+                return Some((tensor, transposed));
             }
             let node = self.makers.get(value).copied()?;
             match (node.operator, node.setting("value")) {
-                ("Constant", Some(Setting::Tensor(tensor))) => return Some((tensor, flipped)),
+                ("Constant", Some(Setting::Tensor(tensor))) => return Some((tensor, transposed)),
                 ("Identity" | "Cast", _) => {}
                 ("Transpose", _) => match node.setting("perm") {
-                    Some(Setting::Integers(order)) if order == &[1, 0] => flipped = !flipped,
+                    Some(Setting::Integers(order)) if order == &[1, 0] => transposed = !transposed,
                     _ => return None,
                 },
                 _ => return None,
@@ -123,17 +123,17 @@ impl<'g, 'a> Links<'g, 'a> {
             "Gather" => (node.inputs.first()?, true),
             _ => return None,
         };
-        let (tensor, flipped) = self.tensor(value)?;
+        let (tensor, transposed) = self.tensor(value)?;
         let floats = matches!(tensor.type_name(), "F32" | "F16" | "BF16");
         if tensor.shape.len() != 2 || !floats {
             return None;
         }
-        let lie = match node.operator {
-            "Gather" => TensorOrder::AsNamed { flipped },
-            _ if outputs_first != flipped => TensorOrder::OutputsFirst,
+        let order = match node.operator {
+            "Gather" => TensorOrder::AsNamed { transposed },
+            _ if outputs_first != transposed => TensorOrder::OutputsFirst,
             _ => TensorOrder::InputsFirst,
         };
-        Some(NamedTensorView { tensor, lie })
+        Some(NamedTensorView { tensor, order })
     }
 
     /// Returns the possible names of a node's weight, the most reliable first.
@@ -186,13 +186,13 @@ mod tests {
             ..OnnxGraph::default()
         };
         let names = recover(&graph);
-        for (name, tensor, lie) in [
+        for (name, tensor, order) in [
             ("encoder.layer.1.dense.weight", "onnx::MatMul_1", TensorOrder::InputsFirst),
             ("layer.2.dense.weight", "9", TensorOrder::InputsFirst),
             ("encoder.layer.0.query.weight", "val_87", TensorOrder::InputsFirst),
-            ("layer.3.dense.bias", "layer.2.dense.bias", TensorOrder::AsNamed { flipped: false }),
+            ("layer.3.dense.bias", "layer.2.dense.bias", TensorOrder::AsNamed { transposed: false }),
         ] {
-            assert_eq!((names[name].tensor.name, names[name].lie), (tensor, lie), "{name}");
+            assert_eq!((names[name].tensor.name, names[name].order), (tensor, order), "{name}");
         }
         assert_eq!(weights(&graph).len(), 3);
     }

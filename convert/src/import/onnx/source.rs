@@ -120,7 +120,7 @@ fn recognize(
     stores: &mut [(GraphRole, ExternalData)],
     (descriptor, mut config): (&'static FamilyDescriptor, Map<String, Value>),
 ) -> Result<HuggingFace> {
-    let (mut tensors, mut flipped) = (HashMap::new(), HashSet::new());
+    let (mut tensors, mut transposed) = (HashMap::new(), HashSet::new());
     for (model, (side, store)) in models.iter().zip(stores) {
         let mut found: Vec<_> = recover(&model.graph).into_iter().collect();
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -128,17 +128,17 @@ fn recognize(
             let Some((name, take)) = known_name(descriptor, &name, *side) else { continue };
             let name = names::bare(&name).to_owned();
             let Some(tensor) = floats(named.tensor, store)? else { continue };
-            if is_flipped(named.lie, take) && tensor.shape.len() == 2 {
-                flipped.insert(name.clone());
+            if is_transposed(named.order, take) && tensor.shape.len() == 2 {
+                transposed.insert(name.clone());
             }
             tensors.entry(name).or_insert(tensor);
         }
     }
-    if !config.contains_key("tie_word_embeddings") && is_tied(descriptor, &tensors, &flipped) {
+    if !config.contains_key("tie_word_embeddings") && is_tied(descriptor, &tensors, &transposed) {
         config.insert("tie_word_embeddings".to_owned(), true.into());
     }
-    let source = HuggingFace::new(&folder.home, descriptor, config, tensors, flipped)?;
-    source.check_segments()?;
+    let source = HuggingFace::new(&folder.home, descriptor, config, tensors, transposed)?;
+    source.check_token_types()?;
     let (_, graphs) = descriptor.family.build(source.config(), &|name| source.has(name))?;
     graphs.weights().iter().try_for_each(|weight| source.tensor(&weight.name).map(drop))?;
     Ok(source)
@@ -168,11 +168,11 @@ fn known_name(
 }
 
 /// Returns true if the tensor is transposed relative to the Hugging Face model.
-fn is_flipped(lie: TensorOrder, take: TensorTransform) -> bool {
-    match lie {
-        TensorOrder::AsNamed { flipped } => flipped,
-        TensorOrder::InputsFirst => take != TensorTransform::Transposed,
-        TensorOrder::OutputsFirst => take == TensorTransform::Transposed,
+fn is_transposed(stored: TensorOrder, expected: TensorTransform) -> bool {
+    match stored {
+        TensorOrder::AsNamed { transposed } => transposed,
+        TensorOrder::InputsFirst => expected != TensorTransform::Transposed,
+        TensorOrder::OutputsFirst => expected == TensorTransform::Transposed,
     }
 }
 
@@ -193,12 +193,12 @@ fn floats(
 fn is_tied(
     descriptor: &FamilyDescriptor,
     tensors: &HashMap<String, safetensors::SafetensorsTensor>,
-    flipped: &HashSet<String>,
+    transposed: &HashSet<String>,
 ) -> bool {
     let find = |name: &str| {
         let (source, _) = names::apply(descriptor.hugging_face.rules, name)?;
         let name = names::bare(&source);
-        Some((tensors.get(name)?, flipped.contains(name)))
+        Some((tensors.get(name)?, transposed.contains(name)))
     };
     let (Some((table, turned)), Some((scores, other))) = (find("token_embd.weight"), find("output.weight"))
     else {

@@ -54,7 +54,7 @@ pub(super) fn prove(
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.interface().reads.is_some() || general.interface().writes => general,
         Ok(_) => return Ok(Proof::Other("its inputs do not have the names of token inputs".to_owned())),
-        Err(error) if error.place() == TRACT => return Ok(Proof::Impossible(error.to_string())),
+        Err(error) if error.location() == TRACT => return Ok(Proof::Impossible(error.to_string())),
         Err(error) => return Ok(Proof::Other(error.to_string())),
     };
     let packed = crate::open::nameless(source);
@@ -74,7 +74,7 @@ pub(super) fn prove(
             "its outputs differ from those of the family {} by {worst:.1e}",
             source.family().name
         ))),
-        Err(error) if error.place() == TRACT => Ok(Proof::Impossible(error.to_string())),
+        Err(error) if error.location() == TRACT => Ok(Proof::Impossible(error.to_string())),
         // The graph's inputs or outputs differ from the family's.
         Err(error) => Ok(Proof::Other(error.to_string())),
     }
@@ -85,10 +85,10 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
     let vocabulary = ours.config.vocabulary.max(1);
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
-    let hyper = &ours.config;
-    let max = hyper.encoder_context.min(hyper.context).min(general.interface().context);
+    let model_config = &ours.config;
+    let max = model_config.encoder_context.min(model_config.context).min(general.interface().context);
     // One input exceeds the sliding window.
-    let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MAX_WINDOW);
+    let windows = model_config.windows.iter().flatten().filter(|&&window| window <= MAX_WINDOW);
     let beyond = windows.max().map(|window| window + LENGTHS[0]);
     let mut lengths: Vec<usize> = LENGTHS.into_iter().chain(beyond).map(|length| length.min(max)).collect();
     lengths.dedup();
@@ -109,7 +109,7 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
 fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written: &[u32]) -> Result<f32> {
     let outline = general.interface();
     let graphs = &ours.graphs;
-    let token_type_ids: Vec<u32> = match outline.segments.min(ours.config.segments) {
+    let token_type_ids: Vec<u32> = match outline.token_types.min(ours.config.token_types) {
         0 | 1 => Vec::new(),
         kinds => (0..ids.len()).map(|index| (index * kinds / ids.len()) as u32).collect(),
     };

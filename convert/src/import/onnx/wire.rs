@@ -17,46 +17,46 @@ pub(super) enum Wire<'a> {
 
 impl<'a> Wire<'a> {
     /// Returns the contents of a message, string or bytes field.
-    pub(super) fn bytes(self, place: &str) -> Result<&'a [u8]> {
+    pub(super) fn bytes(self, location: &str) -> Result<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            _ => Err(Error::corrupt(place, "is a number, but a message or string is expected")),
+            _ => Err(Error::corrupt(location, "is a number, but a message or string is expected")),
         }
     }
 
     /// Returns a string.
-    pub(super) fn text(self, place: &str) -> Result<&'a str> {
-        std::str::from_utf8(self.bytes(place)?)
-            .map_err(|error| Error::corrupt(place, format!("not UTF-8: {error}")))
+    pub(super) fn text(self, location: &str) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes(location)?)
+            .map_err(|error| Error::corrupt(location, format!("not UTF-8: {error}")))
     }
 
     /// Returns an integer; negative ones in two's complement.
-    pub(super) fn number(self, place: &str) -> Result<u64> {
+    pub(super) fn number(self, location: &str) -> Result<u64> {
         match self {
             Self::Number(number) => Ok(number),
-            _ => Err(Error::corrupt(place, "does not have the wire type of a number")),
+            _ => Err(Error::corrupt(location, "does not have the wire type of a number")),
         }
     }
 
     /// Calls `each` with the integers of a list, which is one value or several packed ones.
-    pub(super) fn numbers(self, place: &str, each: &mut dyn FnMut(u64)) -> Result<()> {
+    pub(super) fn numbers(self, location: &str, each: &mut dyn FnMut(u64)) -> Result<()> {
         match self {
             Self::Number(number) => each(number),
             Self::Bytes(mut rest) => {
                 while !rest.is_empty() {
-                    let (number, after) = varint(rest).ok_or_else(|| cut(place))?;
+                    let (number, after) = varint(rest).ok_or_else(|| cut(location))?;
                     each(number);
                     rest = after;
                 }
             }
-            _ => return Err(Error::corrupt(place, "does not have the wire type of a list of numbers")),
+            _ => return Err(Error::corrupt(location, "does not have the wire type of a list of numbers")),
         }
         Ok(())
     }
 }
 
-fn cut(place: &str) -> Error {
-    Error::corrupt(place, "ends in the middle of a field; is the file complete?")
+fn cut(location: &str) -> Error {
+    Error::corrupt(location, "ends in the middle of a field; is the file complete?")
 }
 
 /// Decodes a varint, seven bits per byte, and returns the remaining bytes.
@@ -77,12 +77,12 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 /// Iterates over the fields of a message. Stops after an error.
 pub(super) struct WireFields<'a> {
     rest: &'a [u8],
-    place: &'a str,
+    location: &'a str,
 }
 
-/// Returns the fields of the message `bytes`; `place` is for errors.
-pub(super) fn fields<'a>(bytes: &'a [u8], place: &'a str) -> WireFields<'a> {
-    WireFields { rest: bytes, place }
+/// Returns the fields of the message `bytes`; `location` is for errors.
+pub(super) fn fields<'a>(bytes: &'a [u8], location: &'a str) -> WireFields<'a> {
+    WireFields { rest: bytes, location }
 }
 
 /// Counts the occurrences of field `number`, up to the first error.
@@ -122,7 +122,7 @@ impl<'a> Iterator for WireFields<'a> {
         }
         Some(self.one().ok_or_else(|| {
             self.rest = &[];
-            cut(self.place)
+            cut(self.location)
         }))
     }
 }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_too_long_is_refused() {
+    fn what_is_cut_or_too_long_is_rejected() {
         for bytes in [
             &[0x08][..],
             &[0x08, 0x96],

@@ -1,6 +1,6 @@
 //! Hugging Face's `tokenizer.json`, and `tokenizer_config.json` next to it.
 //!
-//! Every component is either converted exactly or refused by name; nothing is skipped.
+//! Every component is either converted exactly or rejected by name; nothing is skipped.
 
 mod json;
 mod model;

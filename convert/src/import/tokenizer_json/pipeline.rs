@@ -2,9 +2,9 @@
 
 use super::json::JsonValue;
 use super::{SPACE, Spelling};
-use crate::import::tokenizer_gguf::{bert_normalizers, bert_splitters};
+use crate::import::tokenizer_gguf::{bert_normalizers, bert_pre_tokenizers};
 use siskin_format::Result;
-use siskin_tokenizer::{Behavior, Normalizer, Splitter, Trim, Vocabulary, family};
+use siskin_tokenizer::{Behavior, Normalizer, PreTokenizerStep, Trim, Vocabulary, named_pre_tokenizer};
 
 /// ASCII punctuation and symbols, and Unicode punctuation.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~\p{P}]";
@@ -211,9 +211,12 @@ fn behavior(place: &JsonValue<'_>) -> Result<Behavior> {
 }
 
 fn pre_tokenizer(place: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
-    let cut =
-        |pattern: &str, behavior, invert| Splitter::Pattern { pattern: pattern.to_owned(), behavior, invert };
-    let steps = &mut vocabulary.splitters;
+    let cut = |pattern: &str, behavior, invert| PreTokenizerStep::Pattern {
+        pattern: pattern.to_owned(),
+        behavior,
+        invert,
+    };
+    let steps = &mut vocabulary.pre_tokenizers;
     match place.kind()? {
         "ByteLevel" => return byte_level(place, vocabulary),
         "Metaspace" => return metaspace(place, vocabulary),
@@ -223,10 +226,12 @@ fn pre_tokenizer(place: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Voc
         }
         "Whitespace" => steps.push(cut(WORDS, Behavior::Removed, true)),
         "WhitespaceSplit" => steps.push(cut(r"\s+", Behavior::Removed, false)),
-        "Digits" if place.flag("individual_digits", false)? => steps.push(Splitter::isolated(r"\p{N}")),
-        "Digits" => steps.push(Splitter::isolated(r"\p{N}+")),
+        "Digits" if place.flag("individual_digits", false)? => {
+            steps.push(PreTokenizerStep::isolated(r"\p{N}"))
+        }
+        "Digits" => steps.push(PreTokenizerStep::isolated(r"\p{N}+")),
         "Punctuation" => steps.push(cut(PUNCTUATION, behavior(place)?, false)),
-        "BertPreTokenizer" => steps.extend(bert_splitters()),
+        "BertPreTokenizer" => steps.extend(bert_pre_tokenizers()),
         "CharDelimiterSplit" => {
             let delimiter = escape(place.require("delimiter")?.text()?);
             steps.push(cut(&delimiter, Behavior::Removed, false));
@@ -253,7 +258,7 @@ fn sees_no_spaces(place: &JsonValue<'_>) -> Result<bool> {
 
 fn byte_level(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     if place.flag("add_prefix_space", true)? {
-        if !vocabulary.splitters.is_empty() {
+        if !vocabulary.pre_tokenizers.is_empty() {
             return Err(place.unsupported("add_prefix_space after other pre-tokenizers is not supported"));
         }
         vocabulary.normalizers.push(Normalizer::Prefix {
@@ -263,7 +268,7 @@ fn byte_level(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> 
         });
     }
     if place.flag("use_regex", true)? {
-        vocabulary.splitters.extend(family("gpt-2")?.splitters);
+        vocabulary.pre_tokenizers.extend(named_pre_tokenizer("gpt-2")?.pre_tokenizers);
     }
     Ok(())
 }
@@ -278,19 +283,22 @@ fn metaspace(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
         None => "never",
     };
     let steps = &mut vocabulary.normalizers;
-    let by_words =
-        [Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false }];
-    if vocabulary.splitters == by_words {
+    let by_words = [PreTokenizerStep::Pattern {
+        pattern: r"\s+".to_owned(),
+        behavior: Behavior::Removed,
+        invert: false,
+    }];
+    if vocabulary.pre_tokenizers == by_words {
         // Splitting into words first and marking each is the same as one space before every word.
         if scheme != "always" {
             return Err(place.unsupported("this prepend_scheme after WhitespaceSplit is not supported"));
         }
-        vocabulary.splitters.clear();
+        vocabulary.pre_tokenizers.clear();
         vocabulary.trim = Trim::WhiteSpace;
         steps.push(Normalizer::Replace { from: SPACE.to_owned(), to: " ".to_owned() });
         steps.push(Normalizer::Strip { left: true, right: true });
         steps.push(Normalizer::ReplacePattern { pattern: r"\s+".to_owned(), to: " ".to_owned() });
-    } else if !vocabulary.splitters.is_empty() {
+    } else if !vocabulary.pre_tokenizers.is_empty() {
         return Err(place.unsupported("Metaspace after this pre-tokenizer is not supported"));
     }
     steps.push(Normalizer::Replace { from: SPACE.to_owned(), to: " ".to_owned() });
@@ -305,7 +313,11 @@ fn metaspace(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     }
     if place.flag("split", true)? {
         let behavior = Behavior::MergedWithNext;
-        vocabulary.splitters.push(Splitter::Pattern { pattern: " ".to_owned(), behavior, invert: false });
+        vocabulary.pre_tokenizers.push(PreTokenizerStep::Pattern {
+            pattern: " ".to_owned(),
+            behavior,
+            invert: false,
+        });
     }
     Ok(())
 }

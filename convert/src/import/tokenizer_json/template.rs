@@ -6,8 +6,8 @@ use siskin_format::Result;
 use siskin_tokenizer::{TemplateItem, Trim, Vocabulary};
 
 pub(super) fn read(root: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
-    vocabulary.single = vec![TemplateItem::First { segment: 0 }];
-    vocabulary.pair = vec![TemplateItem::First { segment: 0 }, TemplateItem::Second { segment: 1 }];
+    vocabulary.single = vec![TemplateItem::First { token_type: 0 }];
+    vocabulary.pair = vec![TemplateItem::First { token_type: 0 }, TemplateItem::Second { token_type: 1 }];
     processor(root.get("post_processor"), vocabulary)
 }
 
@@ -33,19 +33,19 @@ fn processor(place: Option<JsonValue<'_>>, vocabulary: &mut Vocabulary) -> Resul
                 pair.get(1).ok_or_else(|| place.corrupt("not a token and an id"))?.number()
             };
             let (class, separator) = (id("cls")?, id("sep")?);
-            let token = |id, segment| TemplateItem::Token { id, segment };
-            let first = TemplateItem::First { segment: 0 };
+            let token = |id, token_type| TemplateItem::Token { id, token_type };
+            let first = TemplateItem::First { token_type: 0 };
             vocabulary.special.class = Some(class);
             vocabulary.special.separator = Some(separator);
             vocabulary.single = vec![token(class, 0), first, token(separator, 0)];
             vocabulary.pair = vocabulary.single.clone();
             match kind {
                 "BertProcessing" => {
-                    vocabulary.pair.extend([TemplateItem::Second { segment: 1 }, token(separator, 1)]);
+                    vocabulary.pair.extend([TemplateItem::Second { token_type: 1 }, token(separator, 1)]);
                 }
                 _ => vocabulary.pair.extend([
                     token(separator, 0),
-                    TemplateItem::Second { segment: 0 },
+                    TemplateItem::Second { token_type: 0 },
                     token(separator, 0),
                 ]),
             }
@@ -67,19 +67,19 @@ fn items(place: &JsonValue<'_>, name: &str) -> Result<Vec<TemplateItem>> {
     let mut out = Vec::new();
     for item in place.require(name)?.list()? {
         if let Some(sequence) = item.get("Sequence") {
-            let segment = sequence.get("type_id").map_or(Ok(0), |place| place.number())?;
+            let token_type = sequence.get("type_id").map_or(Ok(0), |place| place.number())?;
             out.push(match sequence.require("id")?.text()? {
-                "A" => TemplateItem::First { segment },
-                "B" => TemplateItem::Second { segment },
+                "A" => TemplateItem::First { token_type },
+                "B" => TemplateItem::Second { token_type },
                 _ => return Err(sequence.corrupt("neither A nor B")),
             });
             continue;
         }
         let special = item.require("SpecialToken")?;
-        let segment = special.get("type_id").map_or(Ok(0), |place| place.number())?;
+        let token_type = special.get("type_id").map_or(Ok(0), |place| place.number())?;
         let name = special.require("id")?.text()?;
         for id in place.require("special_tokens")?.require(name)?.require("ids")?.list()? {
-            out.push(TemplateItem::Token { id: id.number()?, segment });
+            out.push(TemplateItem::Token { id: id.number()?, token_type });
         }
     }
     Ok(out)
@@ -111,7 +111,7 @@ pub(super) fn read_config(config: &JsonValue<'_>, vocabulary: &mut Vocabulary) -
     special.mask = mask.or(special.mask);
     let has_tokens = vocabulary.single.iter().any(|item| matches!(item, TemplateItem::Token { .. }));
     if !has_tokens {
-        let token = |id| TemplateItem::Token { id, segment: 0 };
+        let token = |id| TemplateItem::Token { id, token_type: 0 };
         if let Some(id) = bos.filter(|_| config.flag("add_bos_token", false).unwrap_or(false)) {
             vocabulary.single.insert(0, token(id));
             vocabulary.pair.insert(0, token(id));

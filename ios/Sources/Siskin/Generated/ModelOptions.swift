@@ -20,7 +20,7 @@ public struct ModelOptions: Sendable {
     public var packedCache: PackedCache
     /// The weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or `q4_k`. Default:
     /// the weight types of the source.
-    public var recipe: String?
+    public var quantization: String?
     /// Reports packing progress: the number of bytes written so far, and the total number of bytes, `nil` while it is
     /// unknown. Returns whether to continue. It is called from threads of the library, and must not use this package.
     public var onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)?
@@ -34,7 +34,7 @@ public struct ModelOptions: Sendable {
         adapter: URL? = nil,
         allowAnyBase: Bool = false,
         packedCache: PackedCache = .userCache,
-        recipe: String? = nil,
+        quantization: String? = nil,
         onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)? = nil
     ) {
         self.threads = threads
@@ -44,7 +44,7 @@ public struct ModelOptions: Sendable {
         self.adapter = adapter
         self.allowAnyBase = allowAnyBase
         self.packedCache = packedCache
-        self.recipe = recipe
+        self.quantization = quantization
         self.onProgress = onProgress
     }
 
@@ -63,6 +63,8 @@ public struct ModelOptions: Sendable {
         try copyAdapter(to: options)
         // By hand: one conversion with the folder of the cache.
         try copyCacheMode(to: options)
-        if let recipe { try check(withUTF8(recipe) { siskin_model_options_set_recipe(options, $0, $1) }) }
+        if let quantization {
+            try check(withUTF8(quantization) { siskin_model_options_set_quantization(options, $0, $1) })
+        }
     }
 }

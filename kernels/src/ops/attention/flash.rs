@@ -163,7 +163,7 @@ pub(super) fn attend<S: Simd>(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    // As many vectors as fit into the registers beside the accumulators.
+    // As many vectors as fit in the registers beside the accumulators.
     if const { S::REGISTERS >= 32 } {
         attend_with_vectors::<S, 4>(s, arguments, queries, cache, span, scratch, out);
     } else {

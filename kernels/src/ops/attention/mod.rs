@@ -179,7 +179,7 @@ pub trait HeadCache {
     fn block(&self, block: usize) -> (&[u32], &[u32]);
 }
 
-/// Queries that are processed together: with four vectors of keys or values, their accumulators fit into 32
+/// Queries that are processed together: with four vectors of keys or values, their accumulators fit in 32
 /// registers.
 const GROUP: usize = 6;
 /// The same with AMX tiles, where each query is one row of a tile.

@@ -24,16 +24,12 @@ fn avx2(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, 
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<Avx2, Shapes, RowShapes>(Avx2::inside(), product, rows, panels, out);
+    run::run::<Avx2, Shapes, Shapes>(Avx2::inside(), product, rows, panels, out);
 }
 
 tile_shapes!(
-    /// Tiles of block types, floats and W4i.
-    Shapes, 1 => 2, 4 => 1, 3 => 1, 2 => 2
-);
-tile_shapes!(
-    /// Tiles of W8r.
-    RowShapes, 1 => 2, 4 => 1, 3 => 1, 2 => 2
+    /// Tiles of all panel types.
+    Shapes, 1 => 2, 2 => 2
 );
 
 /// Wraps intrinsic calls.

@@ -20,7 +20,7 @@ fn avx_vnni(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usiz
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<AvxVnni, Shapes, RowShapes>(AvxVnni::inside(), product, rows, panels, out);
+    run::run::<AvxVnni, Shapes, Shapes>(AvxVnni::inside(), product, rows, panels, out);
 }
 
 /// A token that proves that the processor has AVX2, FMA, F16C and AVX-VNNI.
@@ -37,12 +37,8 @@ impl AvxVnni {
 }
 
 tile_shapes!(
-    /// Tiles of block types, floats and W4i.
+    /// Tiles of all panel types.
     Shapes, 1 => 2, 4 => 2, 3 => 2, 2 => 2
-);
-tile_shapes!(
-    /// Tiles of W8r.
-    RowShapes, 1 => 2, 4 => 2, 3 => 2, 2 => 2
 );
 
 /// Wraps intrinsic calls.

@@ -18,8 +18,6 @@ use crate::panel::ROWS as PANEL_ROWS;
 
 /// Rows per tile: the cost of unpacking weights is shared by all of them.
 const ROWS: usize = 8;
-/// Minimum number of rows; fewer are faster without broadcasting them first.
-const MIN_ROWS: usize = 12;
 /// Minimum number of panels; for fewer, the broadcast does not pay off.
 const MIN_PANELS: usize = 4;
 /// Panels whose accumulators are kept while the remaining columns are broadcast.
@@ -270,7 +268,7 @@ impl MatmulShare<'_> {
     #[inline(always)]
     pub(super) fn broadcast<N: Integers, K: Broadcast<N>>(&self, n: N) -> usize {
         let mut row = self.rows.start;
-        if self.rows.len() < MIN_ROWS || self.panels.len() < MIN_PANELS || self.product.columns == 0 {
+        if self.panels.len() < MIN_PANELS || self.product.columns == 0 {
             return row;
         }
         while self.rows.end - row >= ROWS {

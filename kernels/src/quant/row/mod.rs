@@ -2,7 +2,7 @@
 //! row. The rows are rotated (see [`hadamard`](crate::hadamard)), and so are the activations.
 //!
 //! A weight of the rotated row is `scale · factor · q`: q is the level of the code; the factor is shared by
-//! sixteen columns and is 1 for types without factors. `factor · q` fits into a signed byte.
+//! sixteen columns and is 1 for types without factors. `factor · q` fits in a signed byte.
 //!
 //! An encoded row consists of, for each 64 columns, the 64 codes and two bytes with the codes of four
 //! factors, a nibble each; then the scale as an f32.

@@ -288,7 +288,7 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Takes back what a batch that failed or was cancelled added after the first `length` tokens. Reserved blocks and the
+    /// Takes back what a batch that failed or was canceled added after the first `length` tokens. Reserved blocks and the
     /// expected length stay.
     pub fn roll_back(&mut self, id: SequenceId, length: usize) {
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut)
@@ -444,7 +444,8 @@ fn no_block() -> Error {
 }
 
 fn too_long(end: usize, context: usize) -> Error {
-    let message =
-        format!("{end} tokens do not fit into the context of {context}; open a larger one or truncate");
+    let message = format!(
+        "{end} tokens exceed the context length of {context}; use a larger context or truncate the input"
+    );
     Error::new(ErrorKind::TooLong, "tokens", message)
 }

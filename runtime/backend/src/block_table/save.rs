@@ -1,6 +1,6 @@
 //! Saves a sequence's blocks as words, and restores them.
 //!
-//! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
+//! Saved data is untrusted: it is rejected if blocks are missing that the sequence would attend to.
 
 use super::{BlockId, BlockTable, KvGroupKind, NO_BLOCK, Sequence, SequenceId, SlidingWindow};
 use crate::BlockStorage;
@@ -96,7 +96,7 @@ impl BlockTable {
         let context = self.layout.options.context_length;
         if saved.length > context {
             let message = format!(
-                "{} tokens do not fit into the context of {context}; open a larger one",
+                "{} tokens exceed the context length of {context}; use a larger context",
                 saved.length
             );
             return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));

@@ -36,11 +36,11 @@ impl BatchBuilder<'_> {
         Ok(())
     }
 
-    /// Takes the rows of all sequences, or of those that `is_cancelled`, back from their sequences.
-    pub(super) fn roll_back(&mut self, is_cancelled: impl Fn(usize) -> bool) {
+    /// Takes the rows of all sequences, or of those that `is_canceled`, back from their sequences.
+    pub(super) fn roll_back(&mut self, is_canceled: impl Fn(usize) -> bool) {
         // The first row of a sequence takes back those after it.
         for &TokenRow { sequence, position, .. } in &self.batch.rows {
-            if is_cancelled(sequence) {
+            if is_canceled(sequence) {
                 self.table.roll_back(sequence, position);
             }
         }

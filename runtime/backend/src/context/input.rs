@@ -27,7 +27,7 @@ pub enum OutputRows<'a> {
 }
 
 impl<'a> OutputRows<'a> {
-    /// Refuses duplicate positions.
+    /// Rejects duplicate positions.
     pub fn check(self) -> Result<()> {
         let Self::At(list) = self else { return Ok(()) };
         let mut sorted = list.to_vec();
@@ -68,12 +68,12 @@ pub struct BatchEntry<'a> {
     pub outputs: OutputRows<'a>,
     /// The adapter that applies to the tokens.
     pub adapter: AdapterSlot,
-    /// Cancels the sequence of this entry alone: the others of the batch are not repeated. See [`Context::is_cancelled`](super::Context::is_cancelled).
+    /// Cancels the sequence of this entry alone: the others of the batch are not repeated. See [`Context::is_canceled`](super::Context::is_canceled).
     pub cancel: Option<&'a CancelHandle>,
 }
 
 impl<'a> BatchEntry<'a> {
-    /// Creates an entry whose adapter is that of the model, and which cannot be cancelled by itself.
+    /// Creates an entry whose adapter is that of the model, and which cannot be canceled by itself.
     pub fn new(sequence: usize, tokens: &'a [u32], outputs: OutputRows<'a>) -> Self {
         Self { sequence, tokens, outputs, adapter: AdapterSlot::MODEL, cancel: None }
     }
@@ -95,7 +95,7 @@ pub struct SequenceInput<'a> {
     pub sequence: usize,
     /// All of its tokens.
     pub tokens: &'a [u32],
-    /// The segment id of each token; empty: all zero.
+    /// The token type id of each token; empty: all zero.
     pub token_type_ids: &'a [u32],
     /// The tokens that give outputs.
     pub outputs: OutputRows<'a>,
@@ -147,11 +147,11 @@ impl InputRules<'_> {
             let message = format!("{} token type ids for {count} tokens", text.token_type_ids.len());
             return Err(Error::argument("token_type_ids", message));
         }
-        let segments = self.config.segments;
-        if let Some(segment) =
-            text.token_type_ids.iter().find(|&&segment| segment as usize >= segments.max(1))
+        let token_types = self.config.token_types;
+        if let Some(token_type) =
+            text.token_type_ids.iter().find(|&&token_type| token_type as usize >= token_types.max(1))
         {
-            let message = format!("segment {segment}; the model has {segments}");
+            let message = format!("token type {token_type}; the model has {token_types}");
             return Err(Error::argument("token_type_ids", message));
         }
         let max_rows = self.config.encoder_context;
@@ -212,7 +212,7 @@ impl Batch {
         for (index, &token) in entry.tokens.iter().enumerate() {
             let (sequence, position) = (entry.sequence, start + index);
             let rope_length = expected.max(position + 1);
-            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, rope_length });
+            self.push(TokenRow { sequence, position, token, token_type: 0, global_index: None, rope_length });
         }
     }
 
@@ -230,16 +230,16 @@ impl Batch {
         self.output_rows.extend(text.outputs.of(count).map(|token| first + token));
         for position in 0..count {
             let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
-            let (token, segment) = (at(text.tokens), at(text.token_type_ids));
+            let (token, token_type) = (at(text.tokens), at(text.token_type_ids));
             let global_index = self.global_rows[before..].binary_search(&(first + position)).ok();
             let sequence = text.sequence;
-            self.push(TokenRow { sequence, position, token, segment, global_index, rope_length: count });
+            self.push(TokenRow { sequence, position, token, token_type, global_index, rope_length: count });
         }
         if let Some(token) = padding_token {
             // Stored after all positions that are attended to.
             let position = count + self.global_rows.len() - before;
             let (sequence, rope_length) = (text.sequence, count);
-            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, rope_length });
+            self.push(TokenRow { sequence, position, token, token_type: 0, global_index: None, rope_length });
         }
         let first = self.frames.len();
         let end = first + text.features.len() / columns.max(1);

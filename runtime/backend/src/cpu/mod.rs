@@ -75,7 +75,7 @@ impl CpuPass<'_> {
             }
         };
         if self.stopped.load(Ordering::Relaxed) {
-            return Err(Error::cancelled(""));
+            return Err(Error::canceled(""));
         }
         Ok(output)
     }
@@ -90,7 +90,7 @@ impl CpuPass<'_> {
         }
     }
 
-    /// Returns whether the pass was cancelled. This is sticky, even if the caller resets its flag: chunks may have been
+    /// Returns whether the pass was canceled. This is sticky, even if the caller resets its flag: chunks may have been
     /// skipped.
     fn is_stopped(&self) -> bool {
         if self.cancel.load(Ordering::Relaxed) {
@@ -208,7 +208,7 @@ impl CpuPass<'_> {
                     let given = |slot| arena.row(from, slot);
                     self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
-                RowOp::RopeAngles { rope: index, to } => {
+                RowOp::RopeCosSin { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
                     from.rope_frequencies(table, arena.row_mut(to, row));
                 }
@@ -216,7 +216,7 @@ impl CpuPass<'_> {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));
                 }
                 RowOp::EmbedSegment { table, to } => {
-                    self.table_row(table, self.batch.rows[row].segment as usize, arena.row_mut(to, row));
+                    self.table_row(table, self.batch.rows[row].token_type as usize, arena.row_mut(to, row));
                 }
                 RowOp::EmbedPosition { table, offset, to } => {
                     self.table_row(table, self.batch.rows[row].position + offset, arena.row_mut(to, row));
@@ -233,9 +233,9 @@ impl CpuPass<'_> {
                     };
                     kernels.norm()(&arguments, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Rope { angles, head_size, from, to } => {
+                RowOp::Rope { cos_sin, head_size, from, to } => {
                     kernels.rope()(
-                        arena.row(angles, row),
+                        arena.row(cos_sin, row),
                         head_size,
                         arena.row(from, row),
                         arena.row_mut(to, row),

@@ -41,7 +41,7 @@ impl ThrottleTarget {
     fn check(self) -> Result<()> {
         let message = match self {
             Self::TokensPerSecond(rate) if !(rate > 0.0 && rate.is_finite()) => {
-                format!("{rate} tokens per second: give a number above 0")
+                format!("expected more than 0 tokens per second, got {rate}")
             }
             Self::DutyCycle(duty) if !(duty > 0.0 && duty <= 1.0) => {
                 format!("expected a duty cycle above 0 and at most 1, got {duty}")

@@ -195,7 +195,7 @@ fn power_matters_where_something_is_held() {
 }
 
 #[test]
-fn targets_that_make_no_sense_are_refused() {
+fn targets_that_make_no_sense_are_rejected() {
     let governor = Governor::new(2);
     for target in [
         ThrottleTarget::TokensPerSecond(0.0),

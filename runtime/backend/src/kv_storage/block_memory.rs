@@ -18,7 +18,7 @@ pub(super) struct BlockMemory {
 impl BlockMemory {
     /// Reserves `count` blocks. Memory that was never written is not committed.
     pub(super) fn new(block_words: usize, count: usize) -> Result<Self> {
-        let refuse = |_| {
+        let reject = |_| {
             let bytes = block_words as f64 * count as f64 * 4.0 / f64::from(1 << 20);
             Error::new(
                 ErrorKind::Memory,
@@ -27,8 +27,8 @@ impl BlockMemory {
             )
         };
         let bytes = block_words.checked_mul(count).and_then(|words| words.checked_mul(4));
-        let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or(()).map_err(refuse)?;
-        let map = memmap2::MmapMut::map_anon(bytes.max(1)).map_err(|_| refuse(()))?;
+        let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or(()).map_err(reject)?;
+        let map = memmap2::MmapMut::map_anon(bytes.max(1)).map_err(|_| reject(()))?;
         // A long context is read end to end for every token: with small pages, TLB misses cost as much as the reads.
         // Best effort: not every system has huge pages.
         #[cfg(target_os = "linux")]

@@ -229,11 +229,11 @@ fn a_budget_is_overcommitted_but_never_exceeded() {
     });
     assert!(fails.is_some_and(|at| at > 100), "{fails:?}");
     let error = Cache::with(&masks, options(4096), Some(KvBudget { bytes: all / 4 })).err().unwrap();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "kv_budget"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "kv_budget"));
 }
 
 #[test]
-fn a_window_gives_blocks_back_and_refuses_what_it_has_dropped() {
+fn a_window_gives_blocks_back_and_rejects_what_it_has_dropped() {
     let mut cache = Cache::new(&[Some(64), None], 4096);
     let sequence = cache.table.create();
     for _ in 0..512 {
@@ -258,7 +258,7 @@ fn removed_sequences_leave_room() {
 }
 
 #[test]
-fn a_refused_extension_leaves_nothing_that_a_fork_could_share() {
+fn a_rejected_extension_leaves_nothing_that_a_fork_could_share() {
     let mut cache = Cache::new(&[None], 256);
     let [first, full, half] = [cache.table.create(), cache.table.create(), cache.table.create()];
     cache.extend(first, 10);

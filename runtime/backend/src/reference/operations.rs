@@ -24,7 +24,7 @@ impl ReferenceOperation for Embed {
 impl ReferenceOperation for EmbedSegment {
     fn compute(&self, call: &ReferenceCall<'_>) -> Table {
         let pass = call.pass;
-        call.each(|row, out| pass.table_row(self.table, pass.batch.rows[row].segment as usize, out))
+        call.each(|row, out| pass.table_row(self.table, pass.batch.rows[row].token_type as usize, out))
     }
 }
 

@@ -29,7 +29,7 @@ impl ReferencePass<'_> {
         let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
         for node in &self.graph.nodes {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(Error::cancelled(""));
+                return Err(Error::canceled(""));
             }
             let call = ReferenceCall { pass: self, node, values: &values };
             let operation: &dyn ReferenceOperation = siskin_graph::dispatch!(&node.op, |operation| operation);

@@ -162,12 +162,12 @@ impl Worker<'_> {
     }
 
     /// Runs a phase of `total` chunks: does some of them, and returns when all are done. The worker that counts the
-    /// last one calls `is_cancelled` to decide whether the job ends here; if so, `share` returns false on all workers. A
+    /// last one calls `is_canceled` to decide whether the job ends here; if so, `share` returns false on all workers. A
     /// waiting worker calls `meanwhile` until that returns false.
     pub fn share(
         &self,
         total: usize,
-        is_cancelled: impl Fn() -> bool,
+        is_canceled: impl Fn() -> bool,
         work: impl Fn(usize),
         meanwhile: impl Fn() -> bool,
     ) -> bool {
@@ -177,7 +177,7 @@ impl Worker<'_> {
         loop {
             let turn = match self.alone {
                 true if done < total => WorkerTurn::Piece(done),
-                true => return !is_cancelled(),
+                true => return !is_canceled(),
                 false => self.shared.next(phase, total, (self.index, self.present)),
             };
             match turn {
@@ -187,7 +187,7 @@ impl Worker<'_> {
                 }
                 WorkerTurn::Over => break,
                 WorkerTurn::Wait => {
-                    self.shared.report(phase, done, total, &is_cancelled);
+                    self.shared.report(phase, done, total, &is_canceled);
                     assert!(self.shared.wait(phase, &meanwhile), "another worker failed");
                     break;
                 }

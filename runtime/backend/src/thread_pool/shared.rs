@@ -217,10 +217,10 @@ impl Shared {
 
     /// Counts the chunks that a worker did in a phase, when it finds no more; the worker that completes the count
     /// begins the next phase, or ends the job.
-    pub(super) fn report(&self, phase: u32, done: usize, total: usize, is_cancelled: &impl Fn() -> bool) {
+    pub(super) fn report(&self, phase: u32, done: usize, total: usize, is_canceled: &impl Fn() -> bool) {
         if done > 0 && self.finished.0.fetch_add(done, Ordering::AcqRel) + done == total {
             self.finished.0.store(0, Ordering::Relaxed);
-            let next = if is_cancelled() { ENDED } else { phase + 1 };
+            let next = if is_canceled() { ENDED } else { phase + 1 };
             self.phase.0.store(next, Ordering::Release);
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn check<T, E: std::fmt::Debug>(what: &str, outcome: std::result::Res
     outcome.map_err(|error| failed(what, error))
 }
 
-/// Refuses machines that lack a library, since calls into a missing library abort the process.
+/// Rejects machines that lack a library, since calls into a missing library abort the process.
 pub(super) fn need_libraries() -> Result<()> {
     // SAFETY: opens the libraries, whose initializers have no other side effects.
     let there = unsafe {

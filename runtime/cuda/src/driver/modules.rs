@@ -8,7 +8,7 @@ use siskin_format::{Error, Result};
 
 use super::libraries::{check, failed};
 use super::nvrtc::compile;
-use crate::{KernelSource, knobs};
+use crate::{KernelSource, env};
 
 /// The shared memory that a block may use without opting in to more, in bytes.
 const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
@@ -64,7 +64,7 @@ impl LoadedModules {
         if let Some(&module) = self.modules.get(source.name) {
             return Ok(module);
         }
-        let image = match knobs::cuda_kernels() {
+        let image = match env::cuda_kernels() {
             Some(folder) => {
                 let path = folder.join(source.name).with_extension("fatbin");
                 let place = path.display().to_string();

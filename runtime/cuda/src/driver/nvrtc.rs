@@ -72,7 +72,7 @@ impl NvrtcProgram {
     }
 }
 
-/// Compiles a file for a device. A driver may be older than NVRTC and refuse its PTX but accept a cubin; NVRTC may be
+/// Compiles a file for a device. A driver may be older than NVRTC and reject its PTX but accept a cubin; NVRTC may be
 /// older than the device and not know it, and then only PTX is available.
 pub(super) fn compile(source: KernelSource, compute_capability: i32) -> Result<Vec<u8>> {
     let wrong = |program: &NvrtcProgram, error| {

@@ -43,7 +43,7 @@ impl EmbeddingLookup for EmbedSegment {
     }
 
     fn index(&self, row: &BatchRow) -> usize {
-        row.segment as usize
+        row.token_type as usize
     }
 }
 

@@ -42,7 +42,7 @@ pub struct KernelLimits {
     note = "implement `CudaForward` for it in `runtime/cuda/src/ops/`, or list it in `unsupported!`"
 )]
 pub trait CudaForward {
-    /// Refuses a node without kernels, or whose kernels exceed the limits.
+    /// Rejects a node without kernels, or whose kernels exceed the limits.
     ///
     /// # Errors
     /// As described.
@@ -64,7 +64,7 @@ fn forward_of(op: &Op) -> &dyn CudaForward {
     dispatch!(op, |operation| operation)
 }
 
-/// Refuses operations without kernels, or whose kernels exceed the limits.
+/// Rejects operations without kernels, or whose kernels exceed the limits.
 ///
 /// # Errors
 /// As described.

@@ -1,7 +1,7 @@
 //! Atomic file writes: a temporary file is flushed to disk and renamed to the target.
 
 use super::no_follow;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -38,7 +38,7 @@ impl AtomicFile {
         Self::create_from(target, &[])
     }
 
-    /// Like [`AtomicFile::create`], but refuses a target that is one of the input files. Missing inputs are ignored.
+    /// Like [`AtomicFile::create`], but rejects a target that is one of the input files. Missing inputs are ignored.
     pub fn create_from(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<Self> {
         Self::check(&target, inputs)?;
         let target = resolved(target.as_ref(), &target.as_ref().display().to_string())?;
@@ -48,28 +48,28 @@ impl AtomicFile {
     /// As [`AtomicFile::create_from`], but replaces only an empty file or one that begins with `magic`.
     pub fn create_over(target: impl AsRef<Path>, inputs: &[PathBuf], magic: &[u8]) -> Result<Self> {
         let target = target.as_ref();
-        let place = || target.display().to_string();
+        let location = || target.display().to_string();
         Self::check(target, inputs)?;
         if fs::metadata(target).is_ok_and(|metadata| metadata.len() > 0) {
-            let mut file = File::open(target).map_err(|error| Error::io(place(), &error))?;
+            let mut file = File::open(target).map_err(|error| Error::io(location(), &error))?;
             let mut start = vec![0; magic.len()];
             if file.read_exact(&mut start).is_err() || start != magic {
-                return Err(Error::argument(place(), FOREIGN));
+                return Err(Error::argument(location(), FOREIGN));
             }
         }
         Self::create_from(target, inputs)
     }
 
-    /// Creates the temporary file for a target whose path Siskin chose itself. A symbolic link is refused, and an
+    /// Creates the temporary file for a target whose path Siskin chose itself. A symbolic link is rejected, and an
     /// existing file is replaced only if `is_ours` recognizes it as written by Siskin. The new file is writable by this
     /// user only.
     pub fn create_own(target: impl AsRef<Path>, is_ours: impl FnOnce(File) -> bool) -> Result<Self> {
         let target = target.as_ref();
-        let place = target.display().to_string();
+        let location = target.display().to_string();
         if let Some(file) = no_follow::open_no_follow(target)? {
             Self::check(target, &[])?;
             if !is_ours(file) {
-                return Err(Error::argument(place, FOREIGN));
+                return Err(Error::argument(location, FOREIGN));
             }
         }
         Self::begin(target.to_owned(), true)
@@ -81,8 +81,8 @@ impl AtomicFile {
     }
 
     fn begin(target: PathBuf, private: bool) -> Result<Self> {
-        let place = target.display().to_string();
-        let name = target.file_name().ok_or_else(|| Error::argument(&place, "not a file name"))?;
+        let location = target.display().to_string();
+        let name = target.file_name().ok_or_else(|| Error::argument(&location, "not a file name"))?;
         sweep(&target, name);
         let (temporary, file) = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -94,10 +94,10 @@ impl AtomicFile {
                 Ok(file) if is_ours(&file, &temporary) => break (temporary, file),
                 // Another process is removing it.
                 Ok(_) if number < MAX_ATTEMPTS => {}
-                Ok(_) => return Err(Error::io(place, &io::ErrorKind::ResourceBusy.into())),
+                Ok(_) => return Err(Error::io(location, &io::ErrorKind::ResourceBusy.into())),
                 // Left behind by an earlier process with the same id.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_ATTEMPTS => {}
-                Err(error) => return Err(Error::io(temporary.display().to_string(), &error)),
+                Err(error) => return Err(cannot_create(&target, &error)),
             }
         };
         Ok(Self { file, temporary, target, committed: false })
@@ -135,11 +135,24 @@ impl AtomicFile {
     }
 
     fn appear(mut self) -> Result<()> {
-        let place = self.target.display().to_string();
-        fs::rename(&self.temporary, &self.target).map_err(|error| Error::io(&place, &error))?;
+        let location = self.target.display().to_string();
+        fs::rename(&self.temporary, &self.target).map_err(|error| Error::io(&location, &error))?;
         self.committed = true;
         sync_folder(&self.target);
         Ok(())
+    }
+}
+
+/// Returns the error for a temporary file that cannot be created next to `target`.
+fn cannot_create(target: &Path, error: &io::Error) -> Error {
+    let location = target.display().to_string();
+    match target.parent() {
+        Some(folder) if error.kind() == io::ErrorKind::NotFound => Error::new(
+            ErrorKind::Io,
+            location,
+            format!("the directory `{}` does not exist", folder.display()),
+        ),
+        _ => Error::io(location, error),
     }
 }
 
@@ -156,33 +169,33 @@ fn new_file(path: &Path, private: bool) -> io::Result<File> {
 }
 
 /// Follows symbolic links from `target`.
-fn resolved(target: &Path, place: &str) -> Result<PathBuf> {
+fn resolved(target: &Path, location: &str) -> Result<PathBuf> {
     let mut target = target.to_owned();
     for _ in 0..MAX_LINKS {
         if !fs::symlink_metadata(&target).is_ok_and(|metadata| metadata.is_symlink()) {
             return Ok(target);
         }
-        let next = fs::read_link(&target).map_err(|error| Error::io(place, &error))?;
+        let next = fs::read_link(&target).map_err(|error| Error::io(location, &error))?;
         target = target.parent().unwrap_or(Path::new("")).join(next);
     }
-    Err(Error::argument(place, "is a chain of too many symbolic links"))
+    Err(Error::argument(location, "is a chain of too many symbolic links"))
 }
 
-/// Refuses a target that must not be replaced.
-fn check(target: &Path, inputs: &[PathBuf], place: &str) -> Result<()> {
+/// Rejects a target that must not be replaced.
+fn check(target: &Path, inputs: &[PathBuf], location: &str) -> Result<()> {
     let metadata = match fs::metadata(target) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io(place, &error)),
+        Err(error) => return Err(Error::io(location, &error)),
     };
     if !metadata.is_file() {
-        return Err(Error::argument(place, "exists and is not a regular file; choose another path"));
+        return Err(Error::argument(location, "exists and is not a regular file; choose another path"));
     }
     if inputs.iter().any(|input| is_same(input, target)) {
-        return Err(Error::argument(place, "is an input file; choose another path"));
+        return Err(Error::argument(location, "is an input file; choose another path"));
     }
     match metadata.permissions().readonly() {
-        true => Err(Error::argument(place, "is read-only; remove it or choose another path")),
+        true => Err(Error::argument(location, "is read-only; remove it or choose another path")),
         false => Ok(()),
     }
 }

@@ -3,17 +3,17 @@
 use crate::{Error, Result};
 use serde::de::DeserializeOwned;
 
-/// Parses JSON of at most `max_values` values. `place` is used in errors.
+/// Parses JSON of at most `max_values` values. `location` is used in errors.
 ///
 /// A parsed value takes many times the bytes of its text (the smallest ones more than thirty instead of two), so a
 /// limit on the length of the text is not enough.
-pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], place: &str, max_values: usize) -> Result<T> {
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], location: &str, max_values: usize) -> Result<T> {
     if values(bytes) > max_values {
-        return Err(Error::corrupt(place, format!("too large: more than {max_values} values")));
+        return Err(Error::corrupt(location, format!("too large: more than {max_values} values")));
     }
     serde_json::from_slice(bytes).map_err(|error| {
         let what = if error.is_data() { "has the wrong type or an unknown field" } else { "not JSON" };
-        Error::corrupt(place, format!("{what}: {error}"))
+        Error::corrupt(location, format!("{what}: {error}"))
     })
 }
 

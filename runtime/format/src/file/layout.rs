@@ -4,7 +4,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// The first bytes of every file.
 pub const MAGIC: [u8; 8] = *b"SISKIN\r\n";
-/// Readers refuse files of another major version.
+/// Readers reject files of another major version.
 pub const MAJOR: u16 = 1;
 /// Incremented by additions that older readers may ignore.
 pub const MINOR: u16 = 0;
@@ -15,7 +15,7 @@ pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const SECTION_BYTES: usize = 64;
 /// The alignment of sections other than tensor data.
 pub(super) const SECTION_ALIGNMENT: u64 = 8;
-/// Flag: readers that do not know the section's kind must refuse the file.
+/// Flag: readers that do not know the section's kind must reject the file.
 pub(super) const REQUIRED: u32 = 1;
 const MAX_SECTIONS: usize = 1024;
 /// Offset of the reserved bytes, in the header and in an entry of the section table.
@@ -106,10 +106,10 @@ impl Section {
     }
 }
 
-/// Reads consecutive little-endian fields; errors name the place and the field.
+/// Reads consecutive little-endian fields; errors name the location and the field.
 pub(super) struct FieldReader<'a> {
     pub(super) rest: &'a [u8],
-    pub(super) place: &'static str,
+    pub(super) location: &'static str,
 }
 
 impl<'a> FieldReader<'a> {
@@ -141,14 +141,14 @@ impl<'a> FieldReader<'a> {
     }
 
     pub(super) fn corrupt(&self, field: &str, message: impl Into<String>) -> Error {
-        Error::corrupt(format!("{}.{field}", self.place), message)
+        Error::corrupt(format!("{}.{field}", self.location), message)
     }
 }
 
 /// Parses and validates the header and section table of a whole file. Sections are returned in table order: known
 /// kinds, inside the file, aligned, not overlapping, singletons at most once.
 pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
-    let mut fields = FieldReader { rest: bytes, place: "header" };
+    let mut fields = FieldReader { rest: bytes, location: "header" };
     if !bytes.starts_with(&MAGIC) {
         return Err(fields.corrupt("magic", "this is not a .siskin file"));
     }
@@ -162,20 +162,23 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     let count = fields.u32("sections")? as usize;
     let length = fields.u64("length")?;
     if length != bytes.len() as u64 {
-        let message = format!("is {length} bytes, but the file has {}; copy it again", bytes.len());
+        let message = format!(
+            "the header says {length} bytes, but the file has {}; copy or convert it again",
+            bytes.len()
+        );
         return Err(fields.corrupt("length", message));
     }
     fields.take(8, "reserved")?;
     let hash: Hash = fields.array("hash")?;
     if count > MAX_SECTIONS || count > fields.rest.len() / SECTION_BYTES {
-        return Err(fields.corrupt("sections", format!("{count} sections do not fit into the file")));
+        return Err(fields.corrupt("sections", format!("{count} sections do not fit in the file")));
     }
     let end = HEADER_BYTES + count * SECTION_BYTES;
     if header_hash(&bytes[..end]) != hash {
         let message = "corrupt header or section table; copy or pack the file again";
         return Err(Error::new(ErrorKind::Integrity, "header.hash", message));
     }
-    fields.place = "section table";
+    fields.location = "section table";
     let all = (0..count).map(|_| section(&mut fields)).collect::<Result<Vec<_>>>()?;
     check_places(&all, end as u64, length)?;
     check_kinds(all)
@@ -193,42 +196,46 @@ fn section(fields: &mut FieldReader<'_>) -> Result<Section> {
 fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
     let mut taken: Vec<(u64, u64, &Section)> = Vec::new();
     for section in sections {
-        let place = |field: &str| format!("section table: {}.{field}", section.name());
+        let location = |field: &str| format!("section table: {}.{field}", section.name());
         let alignment = match section.kind() {
             Some(SectionKind::TensorData) => TENSOR_ALIGNMENT,
             _ => SECTION_ALIGNMENT,
         };
         if !section.offset.is_multiple_of(alignment) {
-            return Err(Error::corrupt(place("offset"), format!("not a multiple of {alignment}")));
+            return Err(Error::corrupt(location("offset"), format!("not a multiple of {alignment}")));
         }
         if section.offset < start {
-            return Err(Error::corrupt(place("offset"), "overlaps the header or section table"));
+            return Err(Error::corrupt(location("offset"), "overlaps the header or section table"));
         }
         let end = section.offset.checked_add(section.length).filter(|&end| end <= file);
-        let end = end.ok_or_else(|| Error::corrupt(place("length"), "reaches past the end of the file"))?;
+        let end =
+            end.ok_or_else(|| Error::corrupt(location("length"), "reaches past the end of the file"))?;
         taken.push((section.offset, end, section));
     }
     taken.sort_by_key(|&(start, end, _)| (start, end));
     for pair in taken.windows(2) {
         if pair[1].0 < pair[0].1 {
-            let place = format!("section table: {}.offset", pair[1].2.name());
-            return Err(Error::corrupt(place, format!("overlaps the section {}", pair[0].2.name())));
+            let location = format!("section table: {}.offset", pair[1].2.name());
+            return Err(Error::corrupt(location, format!("overlaps the section {}", pair[0].2.name())));
         }
     }
     Ok(())
 }
 
-/// Refuses unknown kinds that are required, and duplicates of kinds that may occur only once.
+/// Rejects unknown kinds that are required, and duplicates of kinds that may occur only once.
 fn check_kinds(sections: Vec<Section>) -> Result<Vec<Section>> {
     for (index, section) in sections.iter().enumerate() {
-        let place = format!("section table: {}", section.name());
+        let location = format!("section table: {}", section.name());
         match section.kind() {
             None if section.flags & REQUIRED != 0 => {
-                return Err(Error::unsupported(place, "required and unknown to this version; update Siskin"));
+                return Err(Error::unsupported(
+                    location,
+                    "required and unknown to this version; update Siskin",
+                ));
             }
             None | Some(SectionKind::Adapter) => {}
             Some(_) if sections[..index].iter().any(|other| other.number == section.number) => {
-                return Err(Error::corrupt(place, "occurs twice"));
+                return Err(Error::corrupt(location, "occurs twice"));
             }
             Some(_) => {}
         }
@@ -245,8 +252,8 @@ pub(super) fn check_reserved(bytes: &[u8], count: usize) -> Result<()> {
             .get(at..HASH_OFFSET - RESERVED_OFFSET + at)
             .is_none_or(|bytes| bytes.iter().any(|&byte| byte != 0))
         {
-            let place = if record == 0 { "header" } else { "section table" };
-            return Err(Error::corrupt(format!("{place}.reserved"), "not zero"));
+            let location = if record == 0 { "header" } else { "section table" };
+            return Err(Error::corrupt(format!("{location}.reserved"), "not zero"));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Maps files read-only: the only place of the crate that memory-maps files.
+//! Maps files read-only: the only location of the crate that memory-maps files.
 
 use super::Bytes;
 use crate::{Error, ErrorKind, Result};
@@ -22,10 +22,10 @@ impl Bytes {
 /// Maps `length` bytes of `file` from `offset` on, shared with the page cache.
 ///
 /// The offset need not be a multiple of the page size: the map then starts at the page boundary before it.
-pub(super) fn map(file: &File, offset: u64, length: usize, place: &str) -> Result<Bytes> {
+pub(super) fn map(file: &File, offset: u64, length: usize, location: &str) -> Result<Bytes> {
     // SAFETY: the map is read-only, and `Bytes::map`, `File::open` and `File::open_descriptor` document that the file
     // must not be written or truncated while the map is alive.
     let map = unsafe { memmap2::MmapOptions::new().offset(offset).len(length).map(file) }
-        .map_err(|error| Error::io(place, &error))?;
+        .map_err(|error| Error::io(location, &error))?;
     Ok(Bytes::new(map))
 }

@@ -18,7 +18,7 @@ fn fits(bytes: &[u8]) -> bool {
 pub struct Metadata {
     /// The name of the family that runs it; `siskin_graph::arch::Family::named` finds it.
     pub architecture: String,
-    /// The hyper-parameters, as `siskin_graph::arch::ConfigReader` reads them.
+    /// The hyperparameters, as `siskin_graph::arch::ConfigReader` reads them.
     pub config: Map<String, Value>,
     /// The model's own name, if the source had one.
     pub name: Option<String>,
@@ -33,7 +33,7 @@ pub struct Metadata {
 impl Metadata {
     /// Parses the section. Unknown keys are ignored.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
-        let place = |field: &str| format!("metadata.{field}");
+        let location = |field: &str| format!("metadata.{field}");
         if !fits(bytes) {
             return Err(Error::corrupt("metadata", "the object is too large"));
         }
@@ -42,20 +42,20 @@ impl Metadata {
         };
         if let Some(field) = RENAMED.into_iter().find(|field| object.contains_key(*field)) {
             let message = "is a field of an earlier version of the format; pack the model again";
-            return Err(Error::new(ErrorKind::Version, place(field), message));
+            return Err(Error::new(ErrorKind::Version, location(field), message));
         }
         let mut text = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(Error::corrupt(place(field), "not a string")),
+            Some(_) => Err(Error::corrupt(location(field), "not a string")),
         };
         let (architecture, name, license) = (text("architecture")?, text("name")?, text("license")?);
         let mut map = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(map)) => Ok(Some(map)),
-            Some(_) => Err(Error::corrupt(place(field), "not an object")),
+            Some(_) => Err(Error::corrupt(location(field), "not an object")),
         };
-        let missing = |field: &str| Error::new(ErrorKind::Missing, place(field), "missing");
+        let missing = |field: &str| Error::new(ErrorKind::Missing, location(field), "missing");
         Ok(Self {
             architecture: architecture.ok_or_else(|| missing("architecture"))?,
             config: map("config")?.ok_or_else(|| missing("config"))?,

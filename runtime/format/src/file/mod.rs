@@ -21,7 +21,7 @@ pub use bytes::Bytes;
 pub use json::parse_json;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
-pub use no_follow::{append_no_follow, is_private, open_no_follow, refuse_link};
+pub use no_follow::{append_no_follow, is_private, open_no_follow, reject_link};
 pub use table::{StorageRole, TensorSpec};
 pub use write::{FileWriter, TensorSink};
 
@@ -103,14 +103,14 @@ impl File {
     /// are the file's own pages, and accessing a page that is gone kills the process (SIGBUS on Unix). Replacing the
     /// file by renaming another over it, as [`AtomicFile`] does, is safe.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let place = path.as_ref().display().to_string();
-        let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
+        let location = path.as_ref().display().to_string();
+        let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&location, &error))?;
         if !metadata.is_file() {
             let what = if metadata.is_dir() { "is a folder" } else { "not a regular file" };
-            return Err(Error::unsupported(place, format!("{what}; expected a .siskin file")));
+            return Err(Error::unsupported(location, format!("{what}; expected a .siskin file")));
         }
-        let file = std::fs::File::open(path).map_err(|error| Error::io(&place, &error))?;
-        Self::open_descriptor(file, 0, None).map_err(|error| error.within(&place))
+        let file = std::fs::File::open(path).map_err(|error| Error::io(&location, &error))?;
+        Self::open_descriptor(file, 0, None).map_err(|error| error.within(&location))
     }
 
     /// Maps and opens a model that is `length` bytes (or everything up to the end) of an open file from `offset` on,
@@ -261,12 +261,12 @@ fn tensor(bytes: &Bytes, record: table::TensorRecord) -> Result<Tensor> {
     let TensorSpec { name, role, panel, rows, columns } = record.spec;
     let offset = record.offset as usize;
     let data = bytes.slice(offset..offset + record.length as usize);
-    let place = || format!("tensor table: {name}");
+    let location = || format!("tensor table: {name}");
     let fits = |number: u64| usize::try_from(number).ok();
     match (data, fits(rows), fits(columns)) {
         (Some(data), Some(rows), Some(columns)) => {
             Ok(Tensor { role, panel, rows, columns, data, offset, name })
         }
-        _ => Err(Error::corrupt(place(), "exceeds the address space of this machine")),
+        _ => Err(Error::corrupt(location(), "exceeds the address space of this machine")),
     }
 }

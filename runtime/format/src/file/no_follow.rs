@@ -25,10 +25,10 @@ pub fn append_no_follow(path: impl AsRef<Path>) -> Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        let place = || path.display().to_string();
-        if file.metadata().map_err(|error| Error::io(place(), &error))?.nlink() > 1 {
+        let location = || path.display().to_string();
+        if file.metadata().map_err(|error| Error::io(location(), &error))?.nlink() > 1 {
             let message = "is a hard link, whose other name would change too; remove it";
-            return Err(Error::argument(place(), message));
+            return Err(Error::argument(location(), message));
         }
     }
     Ok(file)
@@ -57,8 +57,8 @@ fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Refuses a symbolic link under a name that Siskin chose.
-pub fn refuse_link(path: &Path) -> Result<()> {
+/// Rejects a symbolic link under a name that Siskin chose.
+pub fn reject_link(path: &Path) -> Result<()> {
     if path.is_symlink() {
         let message =
             "is a symbolic link, which Siskin does not follow for files that it names itself; remove it";
@@ -69,15 +69,15 @@ pub fn refuse_link(path: &Path) -> Result<()> {
 
 /// Returns whether there is a regular file; anything else, a symbolic link included, is an error.
 pub(super) fn check(path: &Path) -> Result<bool> {
-    refuse_link(path)?;
-    let place = || path.display().to_string();
+    reject_link(path)?;
+    let location = || path.display().to_string();
     let facts = match fs::symlink_metadata(path) {
         Ok(facts) => facts,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(Error::io(place(), &error)),
+        Err(error) => return Err(Error::io(location(), &error)),
     };
     if !facts.is_file() {
-        return Err(Error::argument(place(), "not a regular file; remove it"));
+        return Err(Error::argument(location(), "not a regular file; remove it"));
     }
     Ok(true)
 }

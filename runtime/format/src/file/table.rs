@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 const RECORD_BYTES: usize = 72;
 const RECORD_ALIGNMENT: usize = 8;
-const LONGEST_NAME: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 const MATRIX: u8 = 0;
 const VECTOR: u8 = 1;
 
@@ -78,33 +78,33 @@ pub(super) struct TensorRecord {
 /// The returned records are inside `data`, aligned, in order of offset, as long as their shapes require, and have
 /// distinct names.
 pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<TensorRecord>> {
-    let mut fields = FieldReader { rest: bytes, place: "tensor table" };
+    let mut fields = FieldReader { rest: bytes, location: "tensor table" };
     let count = fields.u32("count")? as usize;
     fields.take(4, "reserved")?;
     if count > fields.rest.len() / RECORD_BYTES {
-        return Err(fields.corrupt("count", format!("{count} tensors do not fit into the section")));
+        return Err(fields.corrupt("count", format!("{count} tensors do not fit in the section")));
     }
     let mut names = HashSet::with_capacity(count);
     let mut records: Vec<TensorRecord> = Vec::with_capacity(count);
     let mut end = data.start;
     for index in 0..count {
         let record = record(&mut fields, index)?;
-        let place = |field: &str| format!("tensor table: {}.{field}", record.spec.name);
+        let location = |field: &str| format!("tensor table: {}.{field}", record.spec.name);
         if !names.insert(record.spec.name.clone()) {
-            return Err(Error::corrupt(place("name"), "occurs twice"));
+            return Err(Error::corrupt(location("name"), "occurs twice"));
         }
         if record.spec.bytes() != Some(record.length) {
             let TensorSpec { rows, columns, .. } = record.spec;
             let message =
                 format!("is {} bytes, which does not match {rows} x {columns} of this type", record.length);
-            return Err(Error::corrupt(place("length"), message));
+            return Err(Error::corrupt(location("length"), message));
         }
         if !record.offset.is_multiple_of(TENSOR_ALIGNMENT) {
-            return Err(Error::corrupt(place("offset"), format!("not a multiple of {TENSOR_ALIGNMENT}")));
+            return Err(Error::corrupt(location("offset"), format!("not a multiple of {TENSOR_ALIGNMENT}")));
         }
         if record.offset < end {
             return Err(Error::corrupt(
-                place("offset"),
+                location("offset"),
                 "overlaps the previous tensor or the section's start",
             ));
         }
@@ -112,7 +112,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
             .offset
             .checked_add(record.length)
             .filter(|&end| end <= data.end)
-            .ok_or_else(|| Error::corrupt(place("length"), "extends past the tensor data section"))?;
+            .ok_or_else(|| Error::corrupt(location("length"), "extends past the tensor data section"))?;
         records.push(record);
     }
     if !fields.rest.is_empty() {
@@ -132,8 +132,8 @@ fn record(fields: &mut FieldReader<'_>, index: usize) -> Result<TensorRecord> {
     let offset = fields.u64(&field("offset"))?;
     let length = fields.u64(&field("length"))?;
     let hash = fields.array(&field("hash"))?;
-    if name_length == 0 || name_length > LONGEST_NAME {
-        return Err(fields.corrupt(&field("name length"), format!("must be 1 to {LONGEST_NAME}")));
+    if name_length == 0 || name_length > MAX_NAME_BYTES {
+        return Err(fields.corrupt(&field("name length"), format!("must be 1 to {MAX_NAME_BYTES}")));
     }
     let name = fields.take(name_length.next_multiple_of(RECORD_ALIGNMENT), &field("name"))?;
     let name = std::str::from_utf8(&name[..name_length])
@@ -149,8 +149,8 @@ fn record(fields: &mut FieldReader<'_>, index: usize) -> Result<TensorRecord> {
         }
     };
     let panel = PanelType::from_id(panel).ok_or_else(|| {
-        let place = format!("tensor table: {name}.panel type");
-        Error::unsupported(place, format!("panel type {panel} is unknown; update Siskin"))
+        let location = format!("tensor table: {name}.panel type");
+        Error::unsupported(location, format!("panel type {panel} is unknown; update Siskin"))
     })?;
     Ok(TensorRecord {
         spec: TensorSpec { name: name.to_owned(), role, panel, rows, columns },
@@ -183,8 +183,8 @@ pub(super) fn check_reserved(bytes: &[u8]) -> Result<()> {
 
 /// Validates a tensor before it is written.
 pub(super) fn check(spec: &TensorSpec) -> Result<u64> {
-    if spec.name.is_empty() || spec.name.len() > LONGEST_NAME {
-        return Err(Error::argument("tensor.name", format!("must have 1 to {LONGEST_NAME} bytes")));
+    if spec.name.is_empty() || spec.name.len() > MAX_NAME_BYTES {
+        return Err(Error::argument("tensor.name", format!("must have 1 to {MAX_NAME_BYTES} bytes")));
     }
     spec.bytes().ok_or_else(|| {
         let TensorSpec { name, rows, columns, .. } = spec;

@@ -147,11 +147,11 @@ fn opens_from_path_and_from_inside_another_file() {
         std::fs::write(&path, &package).unwrap();
         let open = |length| File::open_descriptor(std::fs::File::open(&path).unwrap(), offset as u64, length);
         check(&open(Some(tiny().len() as u64)).unwrap());
-        assert_eq!(open(None).unwrap_err().place(), "header.length");
+        assert_eq!(open(None).unwrap_err().location(), "header.length");
         assert_eq!(open(Some(u64::MAX)).unwrap_err().kind(), ErrorKind::Argument);
     }
     let beyond = File::open_descriptor(std::fs::File::open(&path).unwrap(), 1 << 40, None).unwrap_err();
-    assert_eq!(beyond.place(), "offset");
+    assert_eq!(beyond.location(), "offset");
     assert_eq!(File::open(folder.join("absent")).unwrap_err().kind(), ErrorKind::Io);
     std::fs::write(folder.join("empty"), b"").unwrap();
     assert_eq!(File::open(folder.join("empty")).unwrap_err().kind(), ErrorKind::Corrupt);
@@ -159,7 +159,7 @@ fn opens_from_path_and_from_inside_another_file() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn every_truncation_is_rejected() {
     let whole = tiny();
     for length in (0..1024).chain((1024..whole.len()).step_by(61)) {
         let mut bytes = whole[..length].to_vec();
@@ -173,7 +173,7 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn truncated_small_sections_are_refused() {
+fn truncated_small_sections_are_rejected() {
     for (index, sections) in [(1, "tensor table"), (4, "metadata")] {
         let whole = tiny();
         for length in 0..section_range(&whole, index).len() {
@@ -205,15 +205,15 @@ fn flips_behind_right_hashes_never_panic() {
     let whole = tiny();
     let table = section_range(&whole, 1);
     let metadata = section_range(&whole, 4);
-    let mut refused = 0;
+    let mut rejected = 0;
     for at in (0..32).chain(64..384).chain(table).chain(metadata) {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             let opened = File::from_bytes(changed(at, &[value]));
-            refused += usize::from(opened.is_err());
+            rejected += usize::from(opened.is_err());
             let _ = opened.map(|file| file.verify(&mut |_, _| true).is_ok());
         }
     }
-    assert!(refused > 100);
+    assert!(rejected > 100);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn wrong_tensor_records_have_their_errors() {
 #[test]
 fn wrong_metadata_has_its_errors() {
     let parse =
-        |text: &str| Metadata::parse(text.as_bytes()).map(|_| ()).expect_err("must be refused").to_string();
+        |text: &str| Metadata::parse(text.as_bytes()).map(|_| ()).expect_err("must be rejected").to_string();
     assert!(parse("").starts_with("metadata: not JSON"));
     assert!(parse("[]").starts_with("metadata: not a JSON object"));
     assert!(parse("{}").starts_with("metadata.architecture: missing"));
@@ -282,10 +282,10 @@ fn wrong_metadata_has_its_errors() {
 }
 
 #[test]
-fn verify_refuses_what_is_reserved() {
+fn verify_rejects_what_is_reserved() {
     let table = section_range(&tiny(), 1).start;
     let (first, name) = (table + 8, "blk.0.attn_q.weight".len());
-    for (at, place) in [
+    for (at, location) in [
         (24, "header.reserved"),
         (31, "header.reserved"),
         (64 + 24, "section table.reserved"),
@@ -298,7 +298,7 @@ fn verify_refuses_what_is_reserved() {
     ] {
         let file = File::from_bytes(changed(at, &[1])).expect("readers ignore it");
         let error = file.verify(&mut |_, _| true).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Corrupt, place));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Corrupt, location));
     }
     let mut later = changed(24, &[1]);
     later[10] = 1;
@@ -307,7 +307,7 @@ fn verify_refuses_what_is_reserved() {
 }
 
 #[test]
-fn a_writer_refuses_what_no_reader_takes() {
+fn a_writer_rejects_what_no_reader_takes() {
     let writer = || FileWriter::new(Cursor::new(Vec::new())).unwrap();
     let with = |value: Value| {
         let config = [("x".to_owned(), value)].into_iter().collect();
@@ -335,14 +335,14 @@ fn verify_names_what_differs_and_can_be_stopped() {
     let mut bytes = tiny();
     bytes[DATA + 5] ^= 1;
     let error = File::from_bytes(bytes).unwrap().verify(&mut |_, _| true).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Integrity, "tensor blk.0.attn_q.weight"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Integrity, "tensor blk.0.attn_q.weight"));
     let mut bytes = tiny();
     let at = section_range(&bytes, 2).start;
     bytes[at] ^= 1;
     let error = File::from_bytes(bytes).unwrap().verify(&mut |_, _| true).unwrap_err();
-    assert_eq!((error.kind(), error.place()), (ErrorKind::Integrity, "tokenizer"));
+    assert_eq!((error.kind(), error.location()), (ErrorKind::Integrity, "tokenizer"));
     let file = File::from_bytes(tiny()).unwrap();
-    assert_eq!(file.verify(&mut |_, _| false).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(file.verify(&mut |_, _| false).unwrap_err().kind(), ErrorKind::Canceled);
     let mut last = (0, 0);
     file.verify(&mut |done, of| {
         last = (done, of);
@@ -353,7 +353,7 @@ fn verify_names_what_differs_and_can_be_stopped() {
 }
 
 #[test]
-fn a_writer_refuses_wrong_tensors() {
+fn a_writer_rejects_wrong_tensors() {
     let start = || FileWriter::new(Cursor::new(Vec::new())).unwrap();
     let vector = TensorSpec::vector("v", 2);
     let mut writer = start();

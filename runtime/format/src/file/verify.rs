@@ -81,11 +81,11 @@ impl Work<'_> {
         self.done += bytes as u64;
         match (self.progress)(self.done, self.file.bytes.len() as u64) {
             true => Ok(()),
-            false => Err(Error::cancelled("verify")),
+            false => Err(Error::canceled("verify")),
         }
     }
 }
 
 pub(super) fn differs(name: &str) -> Error {
-    Error::new(ErrorKind::Integrity, name, "corrupt: the hash does not match; copy or pack the file again")
+    Error::new(ErrorKind::Integrity, name, "hash mismatch: the file is corrupt; convert or download it again")
 }

@@ -14,7 +14,7 @@ const MAX_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTION
 
 /// Writes a `.siskin` file: tensors first, one by one, then the other sections.
 ///
-/// Only one tensor's chunk is in memory at a time. After an error the writer refuses further calls.
+/// Only one tensor's chunk is in memory at a time. After an error the writer rejects further calls.
 ///
 /// ```
 /// use siskin_format::file::{File, FileWriter, Metadata, TensorSpec};

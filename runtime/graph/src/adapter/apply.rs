@@ -78,7 +78,7 @@ impl AdapterTensors {
         self.tensors.insert(a.clone(), pack(&a, &part.a, [part.rank, part.columns])?);
         self.tensors.insert(b.clone(), pack(&b, &second, [part.rows, part.rank])?);
         if !part.magnitudes.is_empty() {
-            self.tensors.insert(factors, BoundWeight::Vector(lengthen(part, &second, file)?));
+            self.tensors.insert(factors, BoundWeight::Vector(dora_scales(part, &second, file)?));
             self.tensors.insert(zeros, BoundWeight::Vector(vec![0.0; part.rows]));
         }
         Ok(())
@@ -110,7 +110,7 @@ fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Boun
 }
 
 /// Returns the DoRA factor of each row: its magnitude divided by the norm of the adapted row. A zero row stays zero.
-fn lengthen(part: &LoraMatrix, second: &[f32], file: &File) -> Result<Vec<f32>> {
+fn dora_scales(part: &LoraMatrix, second: &[f32], file: &File) -> Result<Vec<f32>> {
     let place = || format!("tensor {}", part.tensor);
     let missing =
         || Error::new(ErrorKind::Missing, place(), "missing from the file; convert the model again");
@@ -152,7 +152,7 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix) -> bool {
         add(a, WeightRole::Matrix, part.rank, part.columns),
         add(b, WeightRole::Matrix, part.rows, part.rank),
     );
-    let lengths = (!part.magnitudes.is_empty()).then(|| {
+    let dora = (!part.magnitudes.is_empty()).then(|| {
         (add(factors, WeightRole::Vector, 1, part.rows), add(zeros, WeightRole::Vector, 1, part.rows))
     });
     for mut node in std::mem::take(&mut graph.nodes) {
@@ -170,9 +170,9 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix) -> bool {
             graph.values.len() - 1
         };
         let (plain, small, wide) = (value(part.rows), value(part.rank), value(part.rows));
-        let sum = if lengths.is_some() { value(part.rows) } else { output };
+        let sum = if dora.is_some() { value(part.rows) } else { output };
         node.output = plain;
-        if lengths.is_some() {
+        if dora.is_some() {
             // The bias is added after scaling.
             node.op = Linear { parts: vec![(weight, None)] }.into();
         }
@@ -183,7 +183,7 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix) -> bool {
             Node { op: linear(second), inputs: vec![small], output: wide },
             Node { op: Add.into(), inputs: vec![plain, wide], output: sum },
         ]);
-        if let Some((weight, zeros)) = lengths {
+        if let Some((weight, zeros)) = dora {
             let op = Affine { weight, bias: bias.unwrap_or(zeros) }.into();
             graph.nodes.push(Node { op, inputs: vec![sum], output });
         }

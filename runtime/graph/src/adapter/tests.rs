@@ -54,7 +54,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn what_is_not_made_so_is_refused() {
+fn what_is_not_made_so_is_rejected() {
     made(&good().to_string()).unwrap();
     let change = |path: &str, value: Value| {
         let mut section = good();
@@ -87,7 +87,7 @@ fn what_is_not_made_so_is_refused() {
     plain.section(SectionKind::Adapter, good().to_string().as_bytes()).unwrap();
     let metadata = Metadata { architecture: "llama".to_owned(), ..Metadata::default() };
     let plain = File::from_bytes(plain.finish(&metadata).unwrap().into_inner()).unwrap();
-    assert_eq!(Adapter::from_file(&plain).unwrap_err().place(), "tensor adapter");
+    assert_eq!(Adapter::from_file(&plain).unwrap_err().location(), "tensor adapter");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn what_is_no_number_is_not_written() {
     let mut broken = adapter();
     broken.parts[0].b[5] = f32::NAN;
     let error = broken.write(None, Map::new(), std::io::Cursor::new(Vec::new())).unwrap_err();
-    assert!(error.place().contains("blk.0.attn_q.weight"), "{error}");
+    assert!(error.location().contains("blk.0.attn_q.weight"), "{error}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_adapter_knows_its_base() {
     of(Some(base.digest()), "llama").check_base(&base).unwrap();
     of(None, "llama").check_base(&base).unwrap();
     let other = of(Some([1; 32]), "llama").check_base(&base).unwrap_err();
-    assert_eq!(other.place(), "adapter.base");
+    assert_eq!(other.location(), "adapter.base");
     let other = of(None, "gpt2").check_base(&base).unwrap_err();
-    assert_eq!(other.place(), "adapter.architecture");
+    assert_eq!(other.location(), "adapter.architecture");
 }

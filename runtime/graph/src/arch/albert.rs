@@ -16,9 +16,9 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = bert::hyper_of(config, 0)?;
-        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
-        Ok(hyper)
+        let mut model_config = bert::read_model_config(config, 0)?;
+        model_config.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        Ok(model_config)
     },
     topology: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {

@@ -120,10 +120,10 @@ pub(super) const RULES: &[TensorRule] = &[
 ];
 
 pub(super) fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
-    hyper.epsilon = 1e-5;
-    hyper.encoder_context = hyper.context;
-    Ok(hyper)
+    let mut model_config = ModelConfig::of_side(config, side, &|width| 4 * width)?;
+    model_config.epsilon = 1e-5;
+    model_config.encoder_context = model_config.context;
+    Ok(model_config)
 }
 
 /// Token embeddings, scaled if the configuration says so, plus position embeddings: learned or sinusoidal.
@@ -177,7 +177,7 @@ pub(super) fn encoder(
         x = layers.feed(&mut b, h, layer, x);
     }
     let hidden = layers.last_norm(&mut b, h, x);
-    encoder_decoder::remember(&mut b, h, &decoder, hidden, decoder.attention_scale());
+    encoder_decoder::store_cross_kv(&mut b, h, &decoder, hidden, decoder.attention_scale());
     let hidden = b.select_outputs(hidden);
     Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
 }
@@ -194,13 +194,7 @@ pub(super) fn decoder(
     let mut x = x;
     for layer in 0..h.layers {
         x = layers.attend(&mut b, h, layer, encoder_decoder::attention_of_decoder(&encoder, h, layer), x);
-        x = layers.attend_memory(
-            &mut b,
-            h,
-            layer,
-            encoder_decoder::attention_to_memory(&encoder, h, layer),
-            x,
-        );
+        x = layers.attend_memory(&mut b, h, layer, encoder_decoder::cross_attention(&encoder, h, layer), x);
         x = layers.feed(&mut b, h, layer, x);
     }
     let wanted = b.select_outputs(x);

@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family {
     name: "bert",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: |config| hyper_of(config, 0),
+    read_config: |config| read_model_config(config, 0),
     topology: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
 };
 
@@ -103,25 +103,26 @@ const RULES: &[TensorRule] = trunk! {
     whole("output_bias", "cls.predictions.bias"),
 };
 
-/// Reads the hyper-parameters of an encoder whose positions start at row `first` of the position table.
-pub(super) fn hyper_of(config: &ConfigReader, first: usize) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-    hyper.context = hyper.context.saturating_sub(first).max(1);
-    hyper.encoder_context = hyper.context;
+/// Reads the hyperparameters of an encoder whose positions start at row `first` of the position table.
+pub(super) fn read_model_config(config: &ConfigReader, first: usize) -> Result<ModelConfig> {
+    let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
+    model_config.context = model_config.context.saturating_sub(first).max(1);
+    model_config.encoder_context = model_config.context;
     if let Some(count) = config.count(&["position_projections"])? {
         // The projection matrices of a layer have one column per position of the longest sequence.
-        let numbers =
-            count.checked_mul(hyper.encoder_context).filter(|&numbers| count > 0 && numbers <= 1 << 26);
+        let numbers = count
+            .checked_mul(model_config.encoder_context)
+            .filter(|&numbers| count > 0 && numbers <= 1 << 26);
         numbers.ok_or_else(|| Error::corrupt("config.position_projections", format!("{count}")))?;
-        hyper.projected_positions = count;
+        model_config.projected_positions = count;
     }
-    refuse_other_graphs(config)?;
-    hyper.segments = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
-    Ok(hyper)
+    reject_other_graphs(config)?;
+    model_config.token_types = config.count(&["type_vocab_size", "token_type_count"])?.unwrap_or(0);
+    Ok(model_config)
 }
 
-/// Refuses options that the reference implementation computes differently, or did when such models were trained.
-fn refuse_other_graphs(config: &ConfigReader) -> Result<()> {
+/// Rejects options that the reference implementation computes differently, or did when such models were trained.
+fn reject_other_graphs(config: &ConfigReader) -> Result<()> {
     if config.flag(&["is_decoder"])? == Some(true) {
         let message = "BERT as a decoder, with causal attention, is not supported";
         return Err(Error::unsupported("config.is_decoder", message));
@@ -186,9 +187,9 @@ impl BertVariant {
     fn embeddings(&self, h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
         let width = self.embedding.unwrap_or(h.width);
         let mut x = b.embed("token_embd.weight", h.vocabulary, width);
-        if h.segments > 0 && b.has("token_types.weight") {
-            let segments = b.embed_segment("token_types.weight", h.segments, width);
-            x = b.add(x, segments);
+        if h.token_types > 0 && b.has("token_types.weight") {
+            let token_types = b.embed_token_type("token_types.weight", h.token_types, width);
+            x = b.add(x, token_types);
         }
         let positions = b.embed_position("position_embd.weight", h.context, width, self.first_position);
         x = b.add(x, positions);
@@ -231,7 +232,7 @@ impl BertVariant {
 
 pub(super) fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let mut keys = Map::new();
-    keys.insert("type_vocab_size".to_owned(), json!(model.hyper.segments));
+    keys.insert("type_vocab_size".to_owned(), json!(model.model_config.token_types));
     Ok(keys)
 }
 
@@ -245,7 +246,7 @@ fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Valu
         let message = "scaled embeddings and gates are not BERT's; convert the original model";
         return Err(Error::unsupported("encoder", message));
     }
-    let segments = if source.has("token_types.weight") { source.rows("token_types.weight")? } else { 0 };
+    let token_types = if source.has("token_types.weight") { source.rows("token_types.weight")? } else { 0 };
     Ok(object(json!({
         "hidden_size": width,
         "vocab_size": tokens,
@@ -253,7 +254,7 @@ fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Valu
         "num_attention_heads": source.heads("encoder")?,
         "intermediate_size": source.rows("blk.0.ffn_up.weight")?,
         "max_position_embeddings": positions,
-        "type_vocab_size": segments,
+        "type_vocab_size": token_types,
         "layer_norm_eps": source.epsilon().unwrap_or(1e-5),
         "hidden_act": source.activation("encoder", "relu")?,
         "model_type": "bert",

@@ -51,13 +51,13 @@ pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &ModelConfig, x: ValueId) -> 
 }
 
 /// Causal attention with the default scale, and the layer's sliding window if it has one.
-pub(super) fn attention(hyper: &ModelConfig, layer: usize) -> Attention {
+pub(super) fn attention(model_config: &ModelConfig, layer: usize) -> Attention {
     Attention {
         layer,
-        kv_heads: hyper.kv_heads,
-        scale: hyper.attention_scale(),
-        attention_mask: AttentionMask::Causal(hyper.windows[layer]),
-        ..Attention::causal(hyper.heads, hyper.head_size)
+        kv_heads: model_config.kv_heads,
+        scale: model_config.attention_scale(),
+        attention_mask: AttentionMask::Causal(model_config.windows[layer]),
+        ..Attention::causal(model_config.heads, model_config.head_size)
     }
 }
 
@@ -80,27 +80,27 @@ pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &
 /// Separate linear layers for queries, keys and values of `x`.
 pub(super) fn queries_keys_values(
     b: &mut Builder<'_>,
-    hyper: &ModelConfig,
+    model_config: &ModelConfig,
     layer: usize,
     x: ValueId,
 ) -> (ValueId, ValueId, ValueId) {
     if b.has(&block(layer, "attn_qkv.weight")) {
-        return fused_queries_keys_values(b, hyper, layer, x);
+        return fused_queries_keys_values(b, model_config, layer, x);
     }
-    let q = b.linear(x, &block(layer, "attn_q"), hyper.query_columns());
-    let k = b.linear(x, &block(layer, "attn_k"), hyper.kv_columns());
-    let v = b.linear(x, &block(layer, "attn_v"), hyper.kv_columns());
+    let q = b.linear(x, &block(layer, "attn_q"), model_config.query_columns());
+    let k = b.linear(x, &block(layer, "attn_k"), model_config.kv_columns());
+    let v = b.linear(x, &block(layer, "attn_v"), model_config.kv_columns());
     (q, k, v)
 }
 
 /// One linear layer for queries, keys and values.
 pub(super) fn fused_queries_keys_values(
     b: &mut Builder<'_>,
-    hyper: &ModelConfig,
+    model_config: &ModelConfig,
     layer: usize,
     x: ValueId,
 ) -> (ValueId, ValueId, ValueId) {
-    let (queries, keys) = (hyper.query_columns(), hyper.kv_columns());
+    let (queries, keys) = (model_config.query_columns(), model_config.kv_columns());
     let qkv = b.linear(x, &block(layer, "attn_qkv"), queries + 2 * keys);
     (b.slice(qkv, 0, queries), b.slice(qkv, queries, keys), b.slice(qkv, queries + keys, keys))
 }
@@ -121,21 +121,21 @@ pub(super) fn alibi_slopes(heads: usize, max_bias: f64) -> Vec<f32> {
 /// The plain MLP: up, activation, down.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
-    hyper: &ModelConfig,
+    model_config: &ModelConfig,
     layer: usize,
     activation: ActivationFunction,
     x: ValueId,
 ) -> ValueId {
-    let up = b.linear(x, &block(layer, "ffn_up"), hyper.feed_forward);
+    let up = b.linear(x, &block(layer, "ffn_up"), model_config.feed_forward);
     let up = b.activate(activation, up);
-    b.linear(up, &block(layer, "ffn_down"), hyper.width)
+    b.linear(up, &block(layer, "ffn_down"), model_config.width)
 }
 
 /// Logits of the output rows of `x` after the final norm, with `output`, or with tied embeddings if the source has no
 /// `output`.
-pub(super) fn logits(b: &mut Builder<'_>, hyper: &ModelConfig, norm: NormKind, x: ValueId) -> ValueId {
+pub(super) fn logits(b: &mut Builder<'_>, model_config: &ModelConfig, norm: NormKind, x: ValueId) -> ValueId {
     let wanted = b.select_outputs(x);
-    let normed = b.norm_of(norm, wanted, "output_norm", hyper.width, hyper.epsilon);
+    let normed = b.norm_of(norm, wanted, "output_norm", model_config.width, model_config.epsilon);
     let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
-    b.linear_of(normed, weight, "output.bias", hyper.vocabulary)
+    b.linear_of(normed, weight, "output.bias", model_config.vocabulary)
 }

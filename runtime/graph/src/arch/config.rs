@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use siskin_format::{Error, ErrorKind, Result};
 
-/// A JSON object of hyper-parameters.
+/// A JSON object of hyperparameters.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigReader {
     values: Map<String, Value>,
@@ -89,7 +89,11 @@ impl ConfigReader {
         match self.count(keys)? {
             Some(0) => Err(Error::corrupt(place(), "must not be zero")),
             Some(count) => Ok(count),
-            None => Err(Error::new(ErrorKind::Missing, place(), format!("none of {keys:?} is present"))),
+            None => Err(Error::new(
+                ErrorKind::Missing,
+                place(),
+                format!("missing; expected one of the keys {}", keys.join(", ")),
+            )),
         }
     }
 

@@ -15,9 +15,9 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = bert::hyper_of(config, 0)?;
-        hyper.epsilon = 1e-12;
-        Ok(hyper)
+        let mut model_config = bert::read_model_config(config, 0)?;
+        model_config.epsilon = 1e-12;
+        Ok(model_config)
     },
     topology: Topology::Encoder(|config, h, b| {
         BertVariant { class_activation: Some(ActivationFunction::Relu), ..BertVariant::default() }

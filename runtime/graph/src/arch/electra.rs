@@ -14,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
     name: "electra",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: |config| bert::hyper_of(config, 0),
+    read_config: |config| bert::read_model_config(config, 0),
     topology: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_make_other_vectors_is_refused() {
+    fn what_would_make_other_vectors_is_rejected() {
         let cases = [
             ("gemma3", json!({"attention.causal": false}), "config.attention.causal"),
             ("llama", json!({"use_bidirectional_attention": true}), "config.use_bidirectional_attention"),
@@ -184,7 +184,7 @@ mod tests {
         ];
         for (family, more, place) in cases {
             let error = read(family, more).unwrap_err();
-            assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place), "{error}");
+            assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, place), "{error}");
         }
         assert!(read("gemma2", json!({"use_bidirectional_attention": false})).unwrap().is_none());
     }

@@ -45,7 +45,7 @@ pub(super) fn attention_of_decoder(encoder: &ModelConfig, decoder: &ModelConfig,
 }
 
 /// Cross-attention of a decoder layer.
-pub(super) fn attention_to_memory(encoder: &ModelConfig, decoder: &ModelConfig, layer: usize) -> Attention {
+pub(super) fn cross_attention(encoder: &ModelConfig, decoder: &ModelConfig, layer: usize) -> Attention {
     let place = encoder.layers + decoder.layers + layer;
     Attention {
         layer: place,
@@ -55,7 +55,7 @@ pub(super) fn attention_to_memory(encoder: &ModelConfig, decoder: &ModelConfig, 
 }
 
 /// Stores the cross-attention keys and values of all decoder layers, computed from the encoder output `hidden`.
-pub(super) fn remember(
+pub(super) fn store_cross_kv(
     b: &mut Builder<'_>,
     encoder: &ModelConfig,
     decoder: &ModelConfig,
@@ -65,7 +65,7 @@ pub(super) fn remember(
     for layer in 0..decoder.layers {
         let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
         let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
-        b.store_cross_kv(k, v, Attention { scale, ..attention_to_memory(encoder, decoder, layer) });
+        b.store_cross_kv(k, v, Attention { scale, ..cross_attention(encoder, decoder, layer) });
     }
 }
 

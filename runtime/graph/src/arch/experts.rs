@@ -55,7 +55,7 @@ fn read_routing(config: &ConfigReader, normalize: bool) -> Result<Routing> {
     Ok(Routing { experts, top_k, normalize, capacity: None })
 }
 
-/// Refuses numbers beyond the limits.
+/// Rejects numbers beyond the limits.
 pub(super) fn check(experts: usize, top_k: usize) -> Result<()> {
     if experts > MAX_EXPERTS || top_k > experts.min(MAX_TOP_K) {
         let message = format!("cannot select {top_k} of {experts} experts");
@@ -64,7 +64,7 @@ pub(super) fn check(experts: usize, top_k: usize) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a layer with a missing expert, before a list of all experts is allocated.
+/// Rejects a layer with a missing expert, before a list of all experts is allocated.
 fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) -> Result<()> {
     match (0..experts).map(name).find(|name| !b.has(name)) {
         Some(name) => {

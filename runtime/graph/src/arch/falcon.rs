@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     name: "falcon",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: hyper,
+    read_config: model_config,
     topology: Topology::Decoder(graph),
 };
 
@@ -96,21 +96,21 @@ fn is_new(config: &ConfigReader) -> Result<bool> {
 }
 
 /// The model uses keys of its own for KV heads and feed-forward size, and derives the head size.
-fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+fn model_config(config: &ConfigReader) -> Result<ModelConfig> {
+    let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
     let own = if is_new(config)? {
-        config.count(&["num_kv_heads"])?.unwrap_or(hyper.heads)
+        config.count(&["num_kv_heads"])?.unwrap_or(model_config.heads)
     } else if config.flag(&["multi_query"])?.unwrap_or(true) {
         1
     } else {
-        hyper.heads
+        model_config.heads
     };
-    hyper.kv_heads = config.count(&["attention.head_count_kv"])?.unwrap_or(own);
+    model_config.kv_heads = config.count(&["attention.head_count_kv"])?.unwrap_or(own);
     let feed_forward = config.count(&["ffn_hidden_size", "feed_forward_length"])?;
-    hyper.feed_forward = feed_forward.unwrap_or(4 * hyper.width);
-    hyper.head_size = hyper.width / hyper.heads;
-    hyper.check()?;
-    Ok(hyper)
+    model_config.feed_forward = feed_forward.unwrap_or(4 * model_config.width);
+    model_config.head_size = model_config.width / model_config.heads;
+    model_config.check()?;
+    Ok(model_config)
 }
 
 fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
@@ -173,7 +173,7 @@ fn slopes(h: &ModelConfig) -> Vec<f32> {
 }
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
-    let h = model.hyper;
+    let h = model.model_config;
     let has_two = (model.has)("blk.0.attn_norm_2.weight");
     let mut attentions = model.main_graph().into_iter().flat_map(Graph::attentions);
     Ok(object(json!({
@@ -217,8 +217,8 @@ mod tests {
                 "num_key_value_heads": 4, "intermediate_size": 7,
             }));
             config.extend(object(more));
-            let hyper = hyper(&ConfigReader::new(config)).unwrap();
-            assert_eq!((hyper.kv_heads, hyper.feed_forward), (heads, 32));
+            let model_config = model_config(&ConfigReader::new(config)).unwrap();
+            assert_eq!((model_config.kv_heads, model_config.feed_forward), (heads, 32));
         }
     }
 }

@@ -20,19 +20,19 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |layer| layer % 2 == 0)?;
-        Ok(hyper)
+        let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
+        model_config.slide(config, |layer| layer % 2 == 0)?;
+        Ok(model_config)
     },
-    topology: Topology::Decoder(|config, hyper, mut b| {
-        let rope = b.rope_table(rope_scaling::read(config, hyper)?);
+    topology: Topology::Decoder(|config, model_config, mut b| {
+        let rope = b.rope_table(rope_scaling::read(config, model_config)?);
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
-        let scale = attention_scale(config, hyper)?;
+        let scale = attention_scale(config, model_config)?;
         let adjust = |attention: &mut Attention| {
             attention.softcap = softcap;
             attention.scale = scale;
         };
-        Gemma { head_norm: false, rope_of: &|_| rope, adjust: &adjust }.graph(config, hyper, b)
+        Gemma { head_norm: false, rope_of: &|_| rope, adjust: &adjust }.graph(config, model_config, b)
     }),
 };
 
@@ -104,11 +104,13 @@ pub(super) const RULES: &[TensorRule] = &[
 
 /// 1/√query_pre_attn_scalar. GGUF does not store that scalar: it is the head size except for the 27B models, which are
 /// recognized by their 46 (Gemma 2) or 62 (Gemma 3) layers.
-pub(super) fn attention_scale(config: &ConfigReader, hyper: &ModelConfig) -> Result<f32> {
+pub(super) fn attention_scale(config: &ConfigReader, model_config: &ModelConfig) -> Result<f32> {
     let scalar = match config.number(&["query_pre_attn_scalar"])? {
         Some(scalar) if scalar > 0.0 => scalar as f32,
-        _ if hyper.layers == 46 || hyper.layers == 62 => (hyper.width / hyper.heads) as f32,
-        _ => hyper.head_size as f32,
+        _ if model_config.layers == 46 || model_config.layers == 62 => {
+            (model_config.width / model_config.heads) as f32
+        }
+        _ => model_config.head_size as f32,
     };
     Ok(1.0 / scalar.sqrt())
 }
@@ -162,12 +164,12 @@ fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let scale = attention.map_or(1.0, |attention| f64::from(attention.scale));
     let mut keys = Map::new();
     keys.insert("query_pre_attn_scalar".to_owned(), json!((1.0 / (scale * scale)).round() as u64));
-    keys.insert("layer_types".to_owned(), layer_types(model.hyper));
+    keys.insert("layer_types".to_owned(), layer_types(model.model_config));
     Ok(keys)
 }
 
 fn gguf_keys(model: &ExportedModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
-    let Some(period) = sliding_period(&model.hyper.windows, 1) else {
+    let Some(period) = sliding_period(&model.model_config.windows, 1) else {
         notes.push("llama.cpp has no such pattern of layers with a sliding window".to_owned());
         return Ok(Vec::new());
     };

@@ -19,23 +19,23 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: Some("use_bidirectional_attention"),
     read_config: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
         let keys = ["_sliding_window_pattern", "sliding_window_pattern", "attention.sliding_window_pattern"];
         let pattern = config.count(&keys)?.unwrap_or(6).max(1);
-        hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
-        Ok(hyper)
+        model_config.slide(config, |layer| (layer + 1) % pattern != 0)?;
+        Ok(model_config)
     },
-    topology: Topology::Decoder(|config, hyper, mut b| {
-        let full = b.rope_table(rope_scaling::read_kind(config, hyper, "full_attention", FULL_THETA)?);
-        let local = b.rope_table(local_rope(config, hyper)?);
-        let scale = gemma2::attention_scale(config, hyper)?;
+    topology: Topology::Decoder(|config, model_config, mut b| {
+        let full = b.rope_table(rope_scaling::read_kind(config, model_config, "full_attention", FULL_THETA)?);
+        let local = b.rope_table(local_rope(config, model_config)?);
+        let scale = gemma2::attention_scale(config, model_config)?;
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
         let adjust = |attention: &mut Attention| {
             attention.scale = scale;
             attention.softcap = softcap;
         };
-        let rope_of = |layer: usize| if hyper.windows[layer].is_some() { local } else { full };
-        Gemma { head_norm: true, rope_of: &rope_of, adjust: &adjust }.graph(config, hyper, b)
+        let rope_of = |layer: usize| if model_config.windows[layer].is_some() { local } else { full };
+        Gemma { head_norm: true, rope_of: &rope_of, adjust: &adjust }.graph(config, model_config, b)
     }),
 };
 
@@ -107,10 +107,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 /// Local layers have their own RoPE base and no scaling; configurations without `rope_parameters` have a separate key
 /// for it.
-fn local_rope(config: &ConfigReader, hyper: &ModelConfig) -> Result<RopeTable> {
+fn local_rope(config: &ConfigReader, model_config: &ModelConfig) -> Result<RopeTable> {
     if config.get("rope_parameters/sliding_attention").is_some() {
-        return rope_scaling::read_kind(config, hyper, "sliding_attention", LOCAL_THETA);
+        return rope_scaling::read_kind(config, model_config, "sliding_attention", LOCAL_THETA);
     }
     let theta = config.number(&["rope_local_base_freq", "rope.freq_base_swa"])?.unwrap_or(LOCAL_THETA);
-    rope_scaling::unscaled(config, hyper, theta)
+    rope_scaling::unscaled(config, model_config, theta)
 }

@@ -18,12 +18,12 @@ pub(super) static FAMILY: Family = Family {
     name: "gpt-oss",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: hyper,
-    topology: Topology::Decoder(|config, hyper, b| {
-        let rope = rope_scaling::read_with(config, hyper, "full_attention", 150_000.0, false)?;
+    read_config: model_config,
+    topology: Topology::Decoder(|config, model_config, b| {
+        let rope = rope_scaling::read_with(config, model_config, "full_attention", 150_000.0, false)?;
         let shape =
             LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };
-        shape.graph(config, hyper, b)
+        shape.graph(config, model_config, b)
     }),
 };
 
@@ -71,10 +71,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     initialization: Initialization::NONE,
 };
 
-fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::read(config, |width| width)?;
-    hyper.slide(config, |layer| layer % 2 == 0)?;
-    Ok(hyper)
+fn model_config(config: &ConfigReader) -> Result<ModelConfig> {
+    let mut model_config = ModelConfig::read(config, |width| width)?;
+    model_config.slide(config, |layer| layer % 2 == 0)?;
+    Ok(model_config)
 }
 
 fn limits(config: &ConfigReader) -> Result<GateLimits> {

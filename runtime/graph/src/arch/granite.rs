@@ -45,9 +45,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     initialization: Initialization::NONE,
 };
 
-pub(super) fn graph(config: &ConfigReader, hyper: &ModelConfig, b: Builder<'_>) -> Result<Graph> {
+pub(super) fn graph(config: &ConfigReader, model_config: &ModelConfig, b: Builder<'_>) -> Result<Graph> {
     let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
-    let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(hyper.attention_scale());
+    let scale =
+        number(&["attention_multiplier", "attention.scale"])?.unwrap_or(model_config.attention_scale());
     let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);
     if divisor == 0.0 {
         return Err(Error::corrupt("config.logits_scaling", "must not be zero"));
@@ -59,5 +60,5 @@ pub(super) fn graph(config: &ConfigReader, hyper: &ModelConfig, b: Builder<'_>) 
         attention: Box::new(move |attention| attention.scale = scale),
         ..LlamaVariant::default()
     }
-    .graph(config, hyper, b)
+    .graph(config, model_config, b)
 }

@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
     name: "gte",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: |config| bert::hyper_of(config, 0),
+    read_config: |config| bert::read_model_config(config, 0),
     topology: Topology::Encoder(|config, h, b| {
         let activation = model_config::activation(config, ActivationFunction::Gelu)?;
         nomic_bert::graph(config, h, b, [activation, ActivationFunction::Gelu], 160_000.0)

@@ -17,7 +17,7 @@ pub(super) static FAMILY: Family = Family {
     name: "lfm2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: hyper,
+    read_config: model_config,
     topology: Topology::Decoder(graph),
 };
 
@@ -105,16 +105,16 @@ const KV_HEADS: &str = "attention.head_count_kv";
 /// Sanity limit for untrusted files: allocations grow with the kernel size.
 const MAX_TAPS: usize = 64;
 
-fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::read(&with_one_count(config), |width| 4 * width)?;
+fn model_config(config: &ConfigReader) -> Result<ModelConfig> {
+    let mut model_config = ModelConfig::read(&with_one_count(config), |width| 4 * width)?;
     // Published configurations have both keys, and the model uses this one.
-    let size = config.count(&["block_ff_dim"])?.unwrap_or(hyper.feed_forward);
-    hyper.feed_forward = match config.flag(&["block_auto_adjust_ff_dim"])? {
+    let size = config.count(&["block_ff_dim"])?.unwrap_or(model_config.feed_forward);
+    model_config.feed_forward = match config.flag(&["block_auto_adjust_ff_dim"])? {
         Some(true) => adjusted(config, size)?,
         _ => size,
     };
-    hyper.check()?;
-    Ok(hyper)
+    model_config.check()?;
+    Ok(model_config)
 }
 
 /// Returns the configuration with the KV heads of the layers that have any.
@@ -233,7 +233,7 @@ fn taps(model: &ExportedModel<'_>) -> Option<usize> {
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let kind = |layer| if is_convolution(model, layer) { "conv" } else { "full_attention" };
-    let types: Value = (0..model.hyper.layers).map(kind).collect();
+    let types: Value = (0..model.model_config.layers).map(kind).collect();
     Ok(object(json!({
         "block_auto_adjust_ff_dim": false,
         "conv_L_cache": taps(model).unwrap_or(3),
@@ -243,7 +243,7 @@ fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
 }
 
 fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
-    let h = model.hyper;
+    let h = model.model_config;
     let counts = (0..h.layers).map(|layer| if is_convolution(model, layer) { 0 } else { h.kv_heads });
     Ok(vec![(KV_HEADS, counts.collect()), ("shortconv.l_cache", json!(taps(model).unwrap_or(3)))])
 }
@@ -270,12 +270,12 @@ mod tests {
             (json!({"attention.head_count_kv": 2}), vec![false; 3]),
         ] {
             let config = config(more);
-            let hyper = hyper(&config).unwrap();
-            assert_eq!(super::convolutions(&config, &hyper).unwrap(), convolutions);
+            let model_config = model_config(&config).unwrap();
+            assert_eq!(super::convolutions(&config, &model_config).unwrap(), convolutions);
         }
         let short = config(json!({"attention.head_count_kv": [0, 2]}));
-        let error = convolutions(&short, &hyper(&short).unwrap()).unwrap_err();
-        assert_eq!(error.place(), "config.attention.head_count_kv");
+        let error = convolutions(&short, &model_config(&short).unwrap()).unwrap_err();
+        assert_eq!(error.location(), "config.attention.head_count_kv");
     }
 
     #[test]
@@ -289,11 +289,11 @@ mod tests {
                 80,
             ),
         ] {
-            assert_eq!(hyper(&config(more)).unwrap().feed_forward, size);
+            assert_eq!(model_config(&config(more)).unwrap().feed_forward, size);
         }
         let zero = json!({
             "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 0,
         });
-        assert_eq!(hyper(&config(zero)).unwrap_err().place(), "config.block_multiple_of");
+        assert_eq!(model_config(&config(zero)).unwrap_err().location(), "config.block_multiple_of");
     }
 }

@@ -18,7 +18,9 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| ModelConfig::read(config, |width| 4 * width),
-    topology: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant::default().graph(config, model_config, b)
+    }),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

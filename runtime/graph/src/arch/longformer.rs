@@ -17,12 +17,12 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = bert::hyper_of(config, roberta::first_position(config)?)?;
-        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
-        for (layer, reach) in reaches(config, hyper.layers)?.into_iter().enumerate() {
-            hyper.windows[layer] = Some(reach);
+        let mut model_config = bert::read_model_config(config, roberta::first_position(config)?)?;
+        model_config.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        for (layer, reach) in reaches(config, model_config.layers)?.into_iter().enumerate() {
+            model_config.windows[layer] = Some(reach);
         }
-        Ok(hyper)
+        Ok(model_config)
     },
     topology: Topology::Encoder(|config, h, b| {
         let first_position = roberta::first_position(config)?;

@@ -14,11 +14,13 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |_| true)?;
-        Ok(hyper)
+        let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
+        model_config.slide(config, |_| true)?;
+        Ok(model_config)
     },
-    topology: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant::default().graph(config, model_config, b)
+    }),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {

@@ -20,13 +20,13 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = bert::hyper_of(config, 0)?;
-        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
-        hyper.head_size = narrow(config, &hyper)? / hyper.heads;
-        if hyper.head_size == 0 {
+        let mut model_config = bert::read_model_config(config, 0)?;
+        model_config.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        model_config.head_size = narrow(config, &model_config)? / model_config.heads;
+        if model_config.head_size == 0 {
             return Err(Error::corrupt("config.intra_bottleneck_size", "smaller than the number of heads"));
         }
-        Ok(hyper)
+        Ok(model_config)
     },
     topology: Topology::Encoder(|config, h, b| Shape::read(config, h)?.graph(config, h, b)),
 };
@@ -201,9 +201,9 @@ impl Shape {
         }
         let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
         x = b.add(x, positions);
-        if h.segments > 0 && b.has("token_types.weight") {
-            let segments = b.embed_segment("token_types.weight", h.segments, h.width);
-            x = b.add(x, segments);
+        if h.token_types > 0 && b.has("token_types.weight") {
+            let token_types = b.embed_token_type("token_types.weight", h.token_types, h.width);
+            x = b.add(x, token_types);
         }
         self.norm(b, x, "token_embd_norm", FIXED_EPSILON)
     }

@@ -1,6 +1,6 @@
 //! Model families: one file each, and one line in the table of families.
 //!
-//! A family reads its hyper-parameters and builds its forward pass as a [`Graph`]; it needs exactly the tensors that
+//! A family reads its hyperparameters and builds its forward pass as a [`Graph`]; it needs exactly the tensors that
 //! its graph uses. Tensor names are GGUF's; [`TensorRule`]s map those of other sources.
 
 mod blocks;
@@ -139,7 +139,7 @@ pub struct Family {
     pub tasks: Tasks,
     /// The configuration key that makes a decoder's attention bidirectional; `None`: `is_causal`, set to false.
     pub bidirectional_key: Option<&'static str>,
-    /// Reads the hyper-parameters.
+    /// Reads the hyperparameters.
     pub read_config: fn(&ConfigReader) -> Result<ModelConfig>,
     /// Builds the graphs.
     pub topology: Topology,
@@ -185,7 +185,7 @@ impl Graphs {
         }
         if self.encoder.is_some() && self.decoder.is_some() {
             let message = "layers of encoder–decoder models cannot be skipped";
-            return Err(Error::unsupported("skip", message));
+            return Err(Error::unsupported("skip_layers", message));
         }
         let without = |graph: Option<Graph>| graph.map(|graph| layers::without(&graph, skipped)).transpose();
         Ok(Self { encoder: without(self.encoder)?, decoder: without(self.decoder)? })
@@ -214,9 +214,10 @@ impl Family {
 
     /// Builds the graphs for `config`, given which tensors the source has.
     pub fn build(&self, config: &ConfigReader, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
-        let hyper = (self.read_config)(config)?;
-        let write =
-            |forward: &Forward| layer_kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
+        let model_config = (self.read_config)(config)?;
+        let write = |forward: &Forward| {
+            layer_kinds::apply(config, forward(config, &model_config, Builder::new(has))?)
+        };
         let (encoder, decoder) = match &self.topology {
             Topology::Decoder(decoder) if embedding_decoder::reads(self, config)? => {
                 (Some(embedding_decoder::of(self, config, &write(decoder)?)?), None)
@@ -229,6 +230,6 @@ impl Family {
             Topology::Both { encoder, decoder } => (Some(write(encoder)?), Some(write(decoder)?)),
         };
         encoder.iter().chain(&decoder).try_for_each(Graph::check)?;
-        Ok((hyper, Graphs { encoder, decoder }))
+        Ok((model_config, Graphs { encoder, decoder }))
     }
 }

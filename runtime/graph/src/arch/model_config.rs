@@ -1,4 +1,4 @@
-//! The hyper-parameters of a model, read from Hugging Face or GGUF keys.
+//! The hyperparameters of a model, read from Hugging Face or GGUF keys.
 
 use super::ConfigReader;
 use crate::ActivationFunction;
@@ -22,8 +22,8 @@ pub struct ModelConfig {
     pub feed_forward: usize,
     /// V, the vocabulary size.
     pub vocabulary: usize,
-    /// The number of segment ids; 0 if the model has no segment embeddings.
-    pub segments: usize,
+    /// The number of token type ids; 0 if the model has no segment embeddings.
+    pub token_types: usize,
     /// The maximum sequence length that the model was trained for.
     pub context: usize,
     /// The same for its encoder.
@@ -59,7 +59,7 @@ pub struct StateSizes {
 }
 
 impl ModelConfig {
-    /// Reads the hyper-parameters that all models have. `feed_forward` returns the default for F, given D.
+    /// Reads the hyperparameters that all models have. `feed_forward` returns the default for F, given D.
     pub fn read(config: &ConfigReader, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
         Self::of_side(config, "decoder", &feed_forward)
     }
@@ -123,7 +123,7 @@ impl ModelConfig {
                 "attention.layer_norm_epsilon",
             ])?
             .unwrap_or(1e-5) as f32;
-        let hyper = Self {
+        let model_config = Self {
             width,
             layers,
             heads,
@@ -131,7 +131,7 @@ impl ModelConfig {
             head_size,
             feed_forward,
             vocabulary,
-            segments: 0,
+            token_types: 0,
             context,
             encoder_context: context,
             features: 0,
@@ -140,8 +140,8 @@ impl ModelConfig {
             state: StateSizes::default(),
             projected_positions: 0,
         };
-        hyper.check()?;
-        Ok(hyper)
+        model_config.check()?;
+        Ok(model_config)
     }
 
     /// Checks the sanity limits.

@@ -25,13 +25,13 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
         // The total window, half of it to either side.
         let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
         let keys = ["global_attn_every_n_layers", "attention.sliding_window_pattern"];
         let every = config.count(&keys)?.unwrap_or(3).max(1);
-        hyper.slide_by(config, Some(window / 2), &|layer| layer % every != 0)?;
-        Ok(hyper)
+        model_config.slide_by(config, Some(window / 2), &|layer| layer % every != 0)?;
+        Ok(model_config)
     },
     topology: Topology::Encoder(graph),
 };
@@ -154,14 +154,14 @@ fn rope_of(config: &ConfigReader, h: &ModelConfig, kind: &str, key: &str, defaul
 }
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
-    let reach = model.hyper.windows.iter().flatten().max().copied().unwrap_or_default();
+    let reach = model.model_config.windows.iter().flatten().max().copied().unwrap_or_default();
     let mut keys = Map::new();
     keys.insert("local_attention".to_owned(), json!(2 * reach));
-    keys.insert("layer_types".to_owned(), layer_types(model.hyper));
+    keys.insert("layer_types".to_owned(), layer_types(model.model_config));
     Ok(keys)
 }
 
 fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
-    let period = sliding_period(&model.hyper.windows, 0);
+    let period = sliding_period(&model.model_config.windows, 0);
     Ok(period.map(|period| ("attention.sliding_window_pattern", json!(period))).into_iter().collect())
 }

@@ -14,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
     name: "mpnet",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: |config| bert::hyper_of(config, FIRST_POSITION),
+    read_config: |config| bert::read_model_config(config, FIRST_POSITION),
     topology: Topology::Encoder(|config, h, mut b| {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
         let table = b.vector("attn_rel_b.weight", rows * h.heads);

@@ -19,8 +19,8 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        refuse_other_blocks(config)?;
-        bert::hyper_of(config, 0)
+        reject_other_blocks(config)?;
+        bert::read_model_config(config, 0)
     },
     topology: Topology::Encoder(|config, h, b| {
         // Older configurations name the gated MLP instead of its activation.
@@ -80,8 +80,8 @@ const RULES: &[TensorRule] = &[
     whole("output_bias", "cls.predictions.bias"),
 ];
 
-/// Refuses options of the original implementation that no published model uses.
-fn refuse_other_blocks(config: &ConfigReader) -> Result<()> {
+/// Rejects options of the original implementation that no published model uses.
+fn reject_other_blocks(config: &ConfigReader) -> Result<()> {
     for key in ["prenorm", "parallel_block", "use_rms_norm", "rotary_emb_interleaved", "causal"] {
         if config.flag(&[key])? == Some(true) {
             return Err(Error::unsupported(
@@ -114,9 +114,9 @@ pub(super) fn graph(
 ) -> Result<Graph> {
     let rope = b.rope_table(rope_scaling::read_kind(config, h, "full_attention", theta)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
-    if h.segments > 0 && b.has("token_types.weight") {
-        let segments = b.embed_segment("token_types.weight", h.segments, h.width);
-        x = b.add(x, segments);
+    if h.token_types > 0 && b.has("token_types.weight") {
+        let token_types = b.embed_token_type("token_types.weight", h.token_types, h.width);
+        x = b.add(x, token_types);
     }
     x = b.layer_norm(x, "token_embd_norm", h.epsilon);
     for layer in 0..h.layers {

@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     name: "olmo2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: hyper_of,
+    read_config: read_model_config,
     topology: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::Silu)?;
         let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
@@ -64,7 +64,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
         rules: RULES,
         keys: HuggingFaceKeys {
             rope: RopeKeys { by_layer_kind: is_olmo3, ..RopeKeys::USUAL },
-            variant: |hyper, _| is_olmo3(hyper).then_some("olmo3"),
+            variant: |model_config, _| is_olmo3(model_config).then_some("olmo3"),
             others: hugging_face_keys,
             ..HuggingFaceKeys::LLAMA_WITH_BIASES
         },
@@ -89,23 +89,26 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 /// Every fourth layer has full attention, unless configured otherwise.
-fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
+fn read_model_config(config: &ConfigReader) -> Result<ModelConfig> {
     const PATTERN: &str = "attention.sliding_window_pattern";
-    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+    let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
     match config.get(PATTERN) {
         Some(Value::Array(list)) => {
             let slides: Option<Vec<bool>> = list.iter().map(Value::as_bool).collect();
-            let slides = slides.filter(|slides| slides.len() == hyper.layers).ok_or_else(|| {
-                Error::corrupt(format!("config.{PATTERN}"), format!("expected {} booleans", hyper.layers))
+            let slides = slides.filter(|slides| slides.len() == model_config.layers).ok_or_else(|| {
+                Error::corrupt(
+                    format!("config.{PATTERN}"),
+                    format!("expected {} booleans", model_config.layers),
+                )
             })?;
-            hyper.slide(config, |layer| slides[layer])?;
+            model_config.slide(config, |layer| slides[layer])?;
         }
         _ => {
             let period = config.count(&[PATTERN])?.unwrap_or(4);
-            hyper.slide(config, |layer| period == 0 || !(layer + 1).is_multiple_of(period))?;
+            model_config.slide(config, |layer| period == 0 || !(layer + 1).is_multiple_of(period))?;
         }
     }
-    Ok(hyper)
+    Ok(model_config)
 }
 
 /// The RoPE table of layers with a sliding window.
@@ -148,14 +151,14 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: Va
 }
 
 /// OLMo 3 is OLMo 2 with sliding windows.
-fn is_olmo3(hyper: &ModelConfig) -> bool {
-    hyper.windows.iter().any(Option::is_some)
+fn is_olmo3(model_config: &ModelConfig) -> bool {
+    model_config.windows.iter().any(Option::is_some)
 }
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let mut keys = Map::new();
-    if is_olmo3(model.hyper) {
-        keys.insert("layer_types".to_owned(), layer_types(model.hyper));
+    if is_olmo3(model.model_config) {
+        keys.insert("layer_types".to_owned(), layer_types(model.model_config));
     }
     Ok(keys)
 }
@@ -163,10 +166,10 @@ fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
 fn gguf_keys(model: &ExportedModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
     /// The period that llama.cpp assumes.
     const PERIOD: usize = 4;
-    if !is_olmo3(model.hyper) {
+    if !is_olmo3(model.model_config) {
         return Ok(Vec::new());
     }
-    let windows = &model.hyper.windows;
+    let windows = &model.model_config.windows;
     let period = sliding_period(windows, 1);
     if period != Some(PERIOD) {
         notes.push(format!("llama.cpp applies the sliding window to every layer but each {PERIOD}th"));

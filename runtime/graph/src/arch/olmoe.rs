@@ -16,10 +16,13 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| ModelConfig::read(config, |width| 4 * width),
-    topology: Topology::Decoder(|config, hyper, b| {
+    topology: Topology::Decoder(|config, model_config, b| {
         let clamp = config.number(&["clip_qkv", "attention.clamp_kqv"])?.map(|limit| limit as f32);
-        LlamaVariant { row_norm: true, normalizes: false, clamp, ..LlamaVariant::default() }
-            .graph(config, hyper, b)
+        LlamaVariant { row_norm: true, normalizes: false, clamp, ..LlamaVariant::default() }.graph(
+            config,
+            model_config,
+            b,
+        )
     }),
 };
 

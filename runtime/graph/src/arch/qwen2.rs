@@ -14,8 +14,10 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: hyper,
-    topology: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+    read_config: model_config,
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant::default().graph(config, model_config, b)
+    }),
 };
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
@@ -44,10 +46,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 /// The sliding window, if enabled, applies to the layers from `max_window_layers` on.
-pub(super) fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+pub(super) fn model_config(config: &ConfigReader) -> Result<ModelConfig> {
+    let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
     let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
     let first = config.count(&["max_window_layers"])?.unwrap_or(0);
-    hyper.slide(config, |layer| switched_on && layer >= first)?;
-    Ok(hyper)
+    model_config.slide(config, |layer| switched_on && layer >= first)?;
+    Ok(model_config)
 }

@@ -16,14 +16,14 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
         let end = config.count(&["max_window_layers"])?.unwrap_or(usize::MAX);
-        hyper.slide(config, |layer| switched_on && layer.is_multiple_of(2) && layer < end)?;
-        Ok(hyper)
+        model_config.slide(config, |layer| switched_on && layer.is_multiple_of(2) && layer < end)?;
+        Ok(model_config)
     },
-    topology: Topology::Decoder(|config, hyper, b| {
-        LlamaVariant { normalizes: false, ..LlamaVariant::default() }.graph(config, hyper, b)
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant { normalizes: false, ..LlamaVariant::default() }.graph(config, model_config, b)
     }),
 };
 
@@ -70,7 +70,7 @@ pub(super) const KEYS: HuggingFaceKeys = HuggingFaceKeys {
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let plain = |layer: &usize| !(model.has)(&format!("blk.{layer}.ffn_gate_inp.weight"));
-    let plain: Value = (0..model.hyper.layers).filter(plain).collect();
+    let plain: Value = (0..model.model_config.layers).filter(plain).collect();
     let mut keys = Map::new();
     keys.insert("norm_topk_prob".to_owned(), json!(routing_is_normalized(model.main_graph())));
     keys.insert("decoder_sparse_step".to_owned(), json!(1));

@@ -13,9 +13,9 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen3",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: qwen2::hyper,
-    topology: Topology::Decoder(|config, hyper, b| {
-        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
+    read_config: qwen2::model_config,
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, model_config, b)
     }),
 };
 

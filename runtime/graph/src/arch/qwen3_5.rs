@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen35",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: qwen3_next::hyper_of,
+    read_config: qwen3_next::read_model_config,
     topology: Topology::Decoder(qwen3_next::graph),
 };
 

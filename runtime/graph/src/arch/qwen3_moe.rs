@@ -14,13 +14,15 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
         let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
-        hyper.windows.fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
-        Ok(hyper)
+        model_config
+            .windows
+            .fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
+        Ok(model_config)
     },
-    topology: Topology::Decoder(|config, hyper, b| {
-        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
+    topology: Topology::Decoder(|config, model_config, b| {
+        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, model_config, b)
     }),
 };
 

@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     name: "qwen3next",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: hyper_of,
+    read_config: read_model_config,
     topology: Topology::Decoder(graph),
 };
 
@@ -102,8 +102,8 @@ const MAX_TAPS: usize = 64;
 const MAX_HEADS: usize = 4096;
 const MAX_COLUMNS: usize = 4096;
 
-pub(super) fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+pub(super) fn read_model_config(config: &ConfigReader) -> Result<ModelConfig> {
+    let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
     let sizes = StateSizes {
         key_heads: config.required(&["linear_num_key_heads"])?,
         value_heads: config.required(&["linear_num_value_heads"])?,
@@ -120,8 +120,8 @@ pub(super) fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
         );
         return Err(Error::corrupt("config (linear heads)", message));
     }
-    hyper.state = sizes;
-    Ok(hyper)
+    model_config.state = sizes;
+    Ok(model_config)
 }
 
 /// Returns which layers use linear attention.

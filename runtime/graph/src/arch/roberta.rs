@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
     name: "roberta",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: |config| bert::hyper_of(config, first_position(config)?),
+    read_config: |config| bert::read_model_config(config, first_position(config)?),
     topology: Topology::Encoder(|config, h, b| {
         let first_position = first_position(config)?;
         let token_activation = Some(ActivationFunction::Gelu);

@@ -6,7 +6,7 @@ use super::{ConfigReader, ModelConfig};
 use crate::{RopeScaling, RopeScalingMethod, RopeTable};
 use siskin_format::{Error, Result};
 
-/// Refuses RoPE parameters that are not an object, whose keys would be silently ignored.
+/// Rejects RoPE parameters that are not an object, whose keys would be silently ignored.
 fn check_objects(config: &ConfigReader) -> Result<()> {
     for key in ["rope_parameters", "rope_scaling"] {
         config.entries(key)?;
@@ -15,7 +15,7 @@ fn check_objects(config: &ConfigReader) -> Result<()> {
 }
 
 /// Returns how many columns of each head are rotated.
-pub(super) fn rotary_size(config: &ConfigReader, hyper: &ModelConfig) -> Result<usize> {
+pub(super) fn rotary_size(config: &ConfigReader, model_config: &ModelConfig) -> Result<usize> {
     let fraction =
         config.number(&["rope_parameters/partial_rotary_factor", "partial_rotary_factor", "rotary_pct"])?;
     let size = match (config.count(&["rope.dimension_count", "rotary_dim"])?, fraction) {
@@ -24,15 +24,15 @@ pub(super) fn rotary_size(config: &ConfigReader, hyper: &ModelConfig) -> Result<
             // A fraction with few digits truncates as in Transformers. One with many digits is a column count divided
             // by the head size, which may have been rounded down by one unit in the last digit.
             let few = (fraction * 1e6).round() / 1e6 == fraction;
-            let columns = hyper.head_size as f64 * fraction;
+            let columns = model_config.head_size as f64 * fraction;
             (if few { columns } else { columns + 1e-6 }) as usize
         }
-        (None, None) => hyper.head_size,
+        (None, None) => model_config.head_size,
     };
-    if size > hyper.head_size || size % 2 != 0 || size == 0 {
+    if size > model_config.head_size || size % 2 != 0 || size == 0 {
         return Err(Error::corrupt(
             "config (rotary size)",
-            format!("{size} is not an even number up to the head size {}", hyper.head_size),
+            format!("{size} is not an even number up to the head size {}", model_config.head_size),
         ));
     }
     Ok(size)
@@ -53,24 +53,24 @@ fn theta(config: &ConfigReader, object: &str, default: f64) -> Result<f64> {
 }
 
 /// Reads the RoPE table that most families use on all layers.
-pub(super) fn read(config: &ConfigReader, hyper: &ModelConfig) -> Result<RopeTable> {
-    read_kind(config, hyper, "full_attention", 10_000.0)
+pub(super) fn read(config: &ConfigReader, model_config: &ModelConfig) -> Result<RopeTable> {
+    read_kind(config, model_config, "full_attention", 10_000.0)
 }
 
 /// Reads the RoPE table of one kind of layers (`full_attention` or `sliding_attention`).
 pub(super) fn read_kind(
     config: &ConfigReader,
-    hyper: &ModelConfig,
+    model_config: &ModelConfig,
     kind: &str,
     default_theta: f64,
 ) -> Result<RopeTable> {
-    read_with(config, hyper, kind, default_theta, true)
+    read_with(config, model_config, kind, default_theta, true)
 }
 
 /// The same. GGUF does not say whether YaRN's correction range is truncated to integers: `whole` does.
 pub(super) fn read_with(
     config: &ConfigReader,
-    hyper: &ModelConfig,
+    model_config: &ModelConfig,
     kind: &str,
     default_theta: f64,
     whole: bool,
@@ -78,7 +78,7 @@ pub(super) fn read_with(
     check_objects(config)?;
     let object = object_of(config, kind);
     let parameters = RopeConfig { config, object };
-    let size = rotary_size(config, hyper)?;
+    let size = rotary_size(config, model_config)?;
     let theta = theta(config, object, default_theta)?;
     let plain = plain(theta, size);
     let name =
@@ -95,10 +95,10 @@ pub(super) fn read_with(
                 scaling: None,
             }
         }
-        "dynamic" => dynamic(&parameters, hyper, &plain, theta)?,
+        "dynamic" => dynamic(&parameters, model_config, &plain, theta)?,
         "llama3" => llama3(&parameters, &plain)?,
-        "yarn" => yarn(&parameters, hyper, &plain, (theta, whole))?,
-        "longrope" | "su" => longrope(&parameters, hyper, &plain)?,
+        "yarn" => yarn(&parameters, model_config, &plain, (theta, whole))?,
+        "longrope" | "su" => longrope(&parameters, model_config, &plain)?,
         other => {
             return Err(Error::unsupported(
                 format!("config.{object}.rope_type"),
@@ -135,10 +135,15 @@ fn divide_by_factors(config: &ConfigReader, rope: &mut RopeTable) -> Result<()> 
 }
 
 /// Dynamic NTK: the base grows once the sequence is longer than the context that the model was trained for.
-fn dynamic(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64], base: f64) -> Result<RopeTable> {
+fn dynamic(
+    parameters: &RopeConfig<'_>,
+    model_config: &ModelConfig,
+    plain: &[f64],
+    base: f64,
+) -> Result<RopeTable> {
     let factor = parameters.required("factor", "rope.scaling.factor")?;
     let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
-    let length = parameters.config.count(&keys)?.unwrap_or(hyper.context);
+    let length = parameters.config.count(&keys)?.unwrap_or(model_config.context);
     if plain.len() < 2 || factor < 1.0 || length == 0 {
         let message = format!(
             "dynamic NTK scaling with factor {factor}, {} pairs and {length} original positions",
@@ -172,15 +177,15 @@ fn llama3(parameters: &RopeConfig<'_>, plain: &[f64]) -> Result<RopeTable> {
 
 fn yarn(
     parameters: &RopeConfig<'_>,
-    hyper: &ModelConfig,
+    model_config: &ModelConfig,
     plain: &[f64],
     (theta, whole): (f64, bool),
 ) -> Result<RopeTable> {
     let original = parameters
         .number("original_max_position_embeddings", "rope.scaling.original_context_length")?
-        .unwrap_or(hyper.context as f64);
+        .unwrap_or(model_config.context as f64);
     let factor = match parameters.number("factor", "rope.scaling.factor")? {
-        None if original > 0.0 => hyper.context as f64 / original,
+        None if original > 0.0 => model_config.context as f64 / original,
         _ => parameters.required("factor", "rope.scaling.factor")?,
     };
     let fast = parameters.number("beta_fast", "rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
@@ -214,7 +219,7 @@ fn yarn(
     Ok(RopeTable { frequencies: frequencies.collect(), magnitude: magnitude as f32, scaling: None })
 }
 
-fn longrope(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result<RopeTable> {
+fn longrope(parameters: &RopeConfig<'_>, model_config: &ModelConfig, plain: &[f64]) -> Result<RopeTable> {
     let config = parameters.config;
     let original = config
         .number(&[
@@ -222,8 +227,8 @@ fn longrope(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64]) -> 
             &format!("{}/original_max_position_embeddings", parameters.object),
             "rope.scaling.original_context_length",
         ])?
-        .unwrap_or(hyper.context as f64);
-    let factor = hyper.context as f64 / original;
+        .unwrap_or(model_config.context as f64);
+    let factor = model_config.context as f64 / original;
     let divided = |list: &str| -> Result<Vec<f32>> {
         let factors = config
             .numbers(&[&format!("{}/{list}", parameters.object), &format!("rope.{list}")])?
@@ -251,9 +256,9 @@ fn longrope(parameters: &RopeConfig<'_>, hyper: &ModelConfig, plain: &[f64]) -> 
 }
 
 /// Returns the unscaled frequencies of a given base.
-pub(super) fn unscaled(config: &ConfigReader, hyper: &ModelConfig, theta: f64) -> Result<RopeTable> {
+pub(super) fn unscaled(config: &ConfigReader, model_config: &ModelConfig, theta: f64) -> Result<RopeTable> {
     Ok(RopeTable {
-        frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)),
+        frequencies: narrow(&plain(theta, rotary_size(config, model_config)?)),
         magnitude: 1.0,
         scaling: None,
     })
@@ -270,8 +275,8 @@ mod tests {
             "max_position_embeddings": 256, "rope_parameters": parameters,
         });
         let config = ConfigReader::new(config.as_object().cloned().unwrap_or_default());
-        let hyper = ModelConfig::read(&config, |width| width).unwrap();
-        read(&config, &hyper).unwrap()
+        let model_config = ModelConfig::read(&config, |width| width).unwrap();
+        read(&config, &model_config).unwrap()
     }
 
     fn check(got: &[f32], want: [f64; 8]) {

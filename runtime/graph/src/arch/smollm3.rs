@@ -15,14 +15,17 @@ pub(super) static FAMILY: Family = Family {
     tasks: Tasks::NONE,
     bidirectional_key: None,
     read_config: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |_| false)?;
-        Ok(hyper)
+        let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
+        model_config.slide(config, |_| false)?;
+        Ok(model_config)
     },
-    topology: Topology::Decoder(|config, hyper, b| {
-        let rotated = rotated_layers(config, hyper)?;
-        LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }
-            .graph(config, hyper, b)
+    topology: Topology::Decoder(|config, model_config, b| {
+        let rotated = rotated_layers(config, model_config)?;
+        LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }.graph(
+            config,
+            model_config,
+            b,
+        )
     }),
 };
 
@@ -53,16 +56,16 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 /// Returns which layers use RoPE: by a list of zeros and ones, or all except every fourth.
-fn rotated_layers(config: &ConfigReader, hyper: &ModelConfig) -> Result<Vec<bool>> {
+fn rotated_layers(config: &ConfigReader, model_config: &ModelConfig) -> Result<Vec<bool>> {
     if let Some(list) = config.numbers(&["no_rope_layers"])? {
-        if list.len() != hyper.layers {
+        if list.len() != model_config.layers {
             return Err(Error::corrupt(
                 "config.no_rope_layers",
-                format!("expected {} entries", hyper.layers),
+                format!("expected {} entries", model_config.layers),
             ));
         }
         return Ok(list.iter().map(|&rotates| rotates != 0.0).collect());
     }
     let interval = config.count(&["no_rope_layer_interval"])?.unwrap_or(4).max(1);
-    Ok((0..hyper.layers).map(|layer| (layer + 1) % interval != 0).collect())
+    Ok((0..model_config.layers).map(|layer| (layer + 1) % interval != 0).collect())
 }

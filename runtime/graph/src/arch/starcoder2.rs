@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family {
     name: "starcoder2",
     tasks: Tasks::NONE,
     bidirectional_key: None,
-    read_config: hyper,
+    read_config: model_config,
     topology: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
         let rope = b.rope_table(rope_scaling::read(config, h)?);
@@ -65,7 +65,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     initialization: Initialization::NONE,
 };
 
-fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
+fn model_config(config: &ConfigReader) -> Result<ModelConfig> {
     for (key, known) in [("norm_type", "layer_norm"), ("mlp_type", "default")] {
         if let Some(other) = config.word(&[key])?.filter(|&word| word != known) {
             return Err(Error::unsupported(
@@ -74,13 +74,13 @@ fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
             ));
         }
     }
-    let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+    let mut model_config = ModelConfig::read(config, |width| 4 * width)?;
     // Published configurations also contain an `rms_norm_eps`, which the model does not use.
     if let Some(epsilon) = config.number(&["norm_epsilon", "attention.layer_norm_epsilon"])? {
-        hyper.epsilon = epsilon as f32;
+        model_config.epsilon = epsilon as f32;
     }
-    hyper.slide(config, |_| true)?;
-    Ok(hyper)
+    model_config.slide(config, |_| true)?;
+    Ok(model_config)
 }
 
 const RULES: &[TensorRule] = &[

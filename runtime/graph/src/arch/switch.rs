@@ -12,7 +12,7 @@ pub(super) static FAMILY: Family = Family {
     name: "switch",
     tasks: Tasks::NAMED,
     bidirectional_key: None,
-    read_config: t5::hyper,
+    read_config: t5::model_config,
     topology: t5::FORM,
 };
 

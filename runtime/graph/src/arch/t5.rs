@@ -18,8 +18,13 @@ use crate::{
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
-pub(super) static FAMILY: Family =
-    Family { name: "t5", tasks: Tasks::NAMED, bidirectional_key: None, read_config: hyper, topology: FORM };
+pub(super) static FAMILY: Family = Family {
+    name: "t5",
+    tasks: Tasks::NAMED,
+    bidirectional_key: None,
+    read_config: model_config,
+    topology: FORM,
+};
 
 pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     family: &FAMILY,
@@ -156,7 +161,7 @@ pub(super) const RULES: &[TensorRule] = &[
     whole("output", "lm_head"),
 ];
 
-pub(super) fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
+pub(super) fn model_config(config: &ConfigReader) -> Result<ModelConfig> {
     side(config, "decoder")
 }
 
@@ -167,12 +172,12 @@ const SCALE: f32 = 1.0;
 const MAX_POSITIONS: usize = 1 << 15;
 
 fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
-    let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
-    hyper.epsilon =
+    let mut model_config = ModelConfig::of_side(config, side, &|width| 4 * width)?;
+    model_config.epsilon =
         config.number(&["layer_norm_epsilon", "attention.layer_norm_rms_epsilon"])?.unwrap_or(1e-6) as f32;
-    hyper.context = MAX_POSITIONS;
-    hyper.encoder_context = MAX_POSITIONS;
-    Ok(hyper)
+    model_config.context = MAX_POSITIONS;
+    model_config.encoder_context = MAX_POSITIONS;
+    Ok(model_config)
 }
 
 /// Returns the relative position bias of each layer of one side: all layers share that of the first, unless they have
@@ -207,7 +212,7 @@ fn encoder(config: &ConfigReader, mut b: Builder<'_>) -> Result<Graph> {
     }
     let hidden = b.rms_norm(x, "enc.output_norm", h.epsilon);
     if b.has(&block("dec", 0, "cross_attn_k.weight")) {
-        encoder_decoder::remember(&mut b, &h, &decoder, hidden, SCALE);
+        encoder_decoder::store_cross_kv(&mut b, &h, &decoder, hidden, SCALE);
     }
     let hidden = b.select_outputs(hidden);
     Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
@@ -222,7 +227,7 @@ fn decoder(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result
         let attention = Attention { scale: SCALE, bias: Some(bias), ..attention };
         x = attend(&mut b, h, "dec", layer, attention, x);
         let normed = b.rms_norm(x, &block("dec", layer, "cross_attn_norm"), h.epsilon);
-        let memory = Attention { scale: SCALE, ..encoder_decoder::attention_to_memory(&encoder, h, layer) };
+        let memory = Attention { scale: SCALE, ..encoder_decoder::cross_attention(&encoder, h, layer) };
         let attended =
             encoder_decoder::attend_memory(&mut b, h, |name| block("dec", layer, name), memory, normed);
         x = b.add(x, attended);
@@ -329,10 +334,10 @@ fn activation(config: &ConfigReader, gated: bool) -> Result<ActivationFunction> 
 }
 
 /// Attention scores are not scaled, so queries start small.
-fn deviation(weight: &Weight, hyper: &ModelConfig) -> f64 {
-    let (width, inner) = (hyper.width as f64, weight.columns as f64);
+fn deviation(weight: &Weight, model_config: &ModelConfig) -> f64 {
+    let (width, inner) = (model_config.width as f64, weight.columns as f64);
     match weight.name.rsplit_once("attn_").map(|(_, rest)| rest) {
-        Some(rest) if rest.starts_with("q.") => (width * hyper.head_size as f64).powf(-0.5),
+        Some(rest) if rest.starts_with("q.") => (width * model_config.head_size as f64).powf(-0.5),
         Some(rest) if rest.starts_with("rel_b") => width.powf(-0.5),
         _ if weight.name.starts_with("token_embd") => 1.0,
         _ => inner.powf(-0.5),
@@ -340,7 +345,7 @@ fn deviation(weight: &Weight, hyper: &ModelConfig) -> f64 {
 }
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
-    let h = model.hyper;
+    let h = model.model_config;
     let gated = (model.has)("enc.blk.0.ffn_gate.weight");
     let layers = model.graphs.encoder.as_ref().map_or(h.layers, |graph| graph.attentions().count());
     Ok(object(json!({

@@ -105,17 +105,17 @@ impl StatePart {
 
 impl TensorTransform {
     /// Returns the source row (of `rows` rows) of our row `row`, for transforms that reorder rows.
-    pub fn source_row(self, row: usize, rows: usize, hyper: &ModelConfig) -> usize {
-        let size = hyper.head_size;
+    pub fn source_row(self, row: usize, rows: usize, model_config: &ModelConfig) -> usize {
+        let size = model_config.head_size;
         match self {
             Self::Whole | Self::Transposed | Self::PlusOne | Self::Neighbors(_) => row,
             Self::Stacked { part, .. } => part * rows + row,
             Self::Chunk(chunk) | Self::Across { chunk, .. } => chunk * rows + row,
             Self::StackedAcross { .. } => row,
             Self::HalfOfHeads(half) => (row / size * 2 + half) * size + row % size,
-            Self::OfState(part) => part.source_row(row, &hyper.state),
+            Self::OfState(part) => part.source_row(row, &model_config.state),
             Self::GroupedQkv => {
-                let (heads, keys) = (hyper.heads, hyper.kv_heads);
+                let (heads, keys) = (model_config.heads, model_config.kv_heads);
                 let shared = (heads / keys.max(1)).max(1);
                 let (group, part) = match row / size {
                     head if head < heads => (head / shared, head % shared),
@@ -158,8 +158,8 @@ mod tests {
             "vocab_size": 2,
         });
         let config = ConfigReader::new(config.as_object().unwrap().clone());
-        let hyper = ModelConfig::read(&config, |width| width).unwrap();
-        let rows = (0..8).map(|row| TensorTransform::GroupedQkv.source_row(row, 8, &hyper));
+        let model_config = ModelConfig::read(&config, |width| width).unwrap();
+        let rows = (0..8).map(|row| TensorTransform::GroupedQkv.source_row(row, 8, &model_config));
         assert_eq!(rows.collect::<Vec<_>>(), [0, 1, 4, 5, 2, 6, 3, 7]);
     }
 }

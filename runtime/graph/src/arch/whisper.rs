@@ -69,10 +69,10 @@ const OWN: [TensorRule; 4] = [
 const RULES: [TensorRule; OWN.len() + bart::RULES.len()] = tensor_map::joined(&OWN, bart::RULES);
 
 fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
-    let mut hyper = bart::side(config, side)?;
-    hyper.encoder_context = config.required(&["max_source_positions"])?;
-    hyper.features = config.required(&["num_mel_bins"])?;
-    Ok(hyper)
+    let mut model_config = bart::side(config, side)?;
+    model_config.encoder_context = config.required(&["max_source_positions"])?;
+    model_config.features = config.required(&["num_mel_bins"])?;
+    Ok(model_config)
 }
 
 /// The convolutions: two of kernel size 3, the second with stride 2.

@@ -102,19 +102,19 @@ pub fn without(graph: &Graph, skipped: LayerSet) -> Result<Graph> {
     let mut instead: Vec<ValueId> = (0..graph.values.len()).collect();
     let mut dropped = vec![false; graph.values.len()];
     if layers.is_empty() {
-        return Err(Error::unsupported("skip", "the layers of this model cannot be identified"));
+        return Err(Error::unsupported("skip_layers", "the layers of this model cannot be identified"));
     }
     if skipped.numbers().count() >= layers.len() {
         return Err(Error::argument(
-            "skip",
+            "skip_layers",
             format!("all {} layers would be skipped; keep at least one", layers.len()),
         ));
     }
     for number in skipped.numbers() {
         let layer = layers.get(number).ok_or_else(|| {
             Error::argument(
-                "skip",
-                format!("there is no layer {number}; layers are 0 to {}", layers.len() - 1),
+                "skip_layers",
+                format!("layer {number} is out of range; the model has layers 0 to {}", layers.len() - 1),
             )
         })?;
         instead[layer.output] = layer.input;

@@ -141,7 +141,7 @@ impl Beams {
         scratch: &mut Vec<f32>,
     ) -> Vec<BeamCandidate> {
         let BeamSettings { options, scorer, choices, .. } = &*self.settings;
-        let taken: Vec<(u32, f32)> = chosen.iter().map(|&id| (id, options.diversity)).collect();
+        let taken: Vec<(u32, f32)> = chosen.iter().map(|&id| (id, options.diversity_penalty)).collect();
         let mut best = Best::new(self.settings.steps());
         for (of, begun) in self.groups[group].begun.iter().enumerate() {
             let logits = row(begun.row);

@@ -47,7 +47,7 @@ pub struct SearchOptions {
     pub num_beam_groups: usize,
     /// The diversity penalty: subtracted from a token's score for every beam of an earlier group that chose it in the
     /// same step; 0 with one group.
-    pub diversity: f32,
+    pub diversity_penalty: f32,
     /// The length penalty: the exponent of the length that a hypothesis's score is divided by. Positive values prefer
     /// long texts, negative values short ones.
     pub length_penalty: f32,
@@ -66,7 +66,7 @@ impl Default for SearchOptions {
         Self {
             beams: 4,
             num_beam_groups: 1,
-            diversity: 0.0,
+            diversity_penalty: 0.0,
             length_penalty: 1.0,
             early_stopping: BeamEarlyStopping::default(),
             num_return_sequences: 1,
@@ -87,7 +87,7 @@ impl SearchOptions {
     pub fn validate(&self) -> Result<()> {
         let Self { beams, num_beam_groups, num_return_sequences, .. } = *self;
         if !(1..=MAX_BEAMS).contains(&beams) {
-            return Err(Error::argument("beams", format!("{beams}; give 1 to {MAX_BEAMS}")));
+            return Err(Error::argument("beams", format!("expected 1 to {MAX_BEAMS}, got {beams}")));
         }
         if num_beam_groups == 0 || !beams.is_multiple_of(num_beam_groups) {
             let message = format!("{beams} beams cannot be divided evenly into {num_beam_groups} groups");
@@ -96,21 +96,23 @@ impl SearchOptions {
         if !(1..=beams).contains(&num_return_sequences) {
             return Err(Error::argument(
                 "num_return_sequences",
-                format!("{num_return_sequences} of {beams} beams; give 1 to {beams}"),
+                format!("expected 1 to {beams} (the number of beams), got {num_return_sequences}"),
             ));
         }
-        for (name, value) in [("length_penalty", self.length_penalty), ("diversity", self.diversity)] {
+        for (name, value) in
+            [("length_penalty", self.length_penalty), ("diversity_penalty", self.diversity_penalty)]
+        {
             if !value.is_finite() {
                 return Err(Error::argument(name, format!("expected a finite number, got {value}")));
             }
         }
-        if self.diversity < 0.0 {
-            let message = format!("expected a number of at least 0, got {}", self.diversity);
-            return Err(Error::argument("diversity", message));
+        if self.diversity_penalty < 0.0 {
+            let message = format!("expected a number of at least 0, got {}", self.diversity_penalty);
+            return Err(Error::argument("diversity_penalty", message));
         }
-        if self.diversity > 0.0 && num_beam_groups == 1 {
-            let message = "has no effect with one group; request several groups";
-            return Err(Error::argument("diversity", message));
+        if self.diversity_penalty > 0.0 && num_beam_groups == 1 {
+            let message = "has no effect with a single beam group; request at least 2 groups";
+            return Err(Error::argument("diversity_penalty", message));
         }
         let (min_tokens, max_tokens) = (self.logits_processors.min_tokens, self.max_tokens);
         if max_tokens == 0 {

@@ -79,7 +79,7 @@ fn groups_go_ways_of_their_own() {
         beams: 2,
         num_beam_groups: 2,
         num_return_sequences: 2,
-        diversity: 10.0,
+        diversity_penalty: 10.0,
         max_tokens: 2,
         ..SearchOptions::default()
     };

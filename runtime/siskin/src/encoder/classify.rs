@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::text::numbered;
-use super::{Encoder, OverflowMode, TextWindow, Tokens};
+use super::{Encoder, EncoderInput, OverflowMode, TextWindow};
 use crate::model::Model;
 use crate::{Error, Result};
 use siskin_backend::context::OutputRows;
@@ -128,7 +128,7 @@ impl Encoder {
             pairs.map_err(|error| error.within(&format!("text {index}")))
         };
         let pairs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
-        let inputs: Vec<Tokens> = pairs.into_iter().flatten().map(|pair| pair.tokens).collect();
+        let inputs: Vec<EncoderInput> = pairs.into_iter().flatten().map(|pair| pair.tokens).collect();
         if inputs.len() != texts.len() {
             let message = "windows are not supported: each text has one score; use error or truncate";
             return Err(Error::argument("overflow", message));
@@ -143,7 +143,7 @@ impl Encoder {
         self.needs(OutputHead::Label, "labels")?;
         let (owners, parts): (Vec<usize>, Vec<TextWindow>) =
             self.all_parts(&numbered(texts), overflow)?.into_iter().unzip();
-        let (inputs, shown): (Vec<Tokens>, Vec<_>) =
+        let (inputs, shown): (Vec<EncoderInput>, Vec<_>) =
             parts.into_iter().map(|part| (part.tokens, (part.own_tokens, part.spans))).unzip();
         let mut found = vec![Vec::new(); inputs.len()];
         self.encode(&inputs, OutputRows::All, &mut |index, outputs| {
@@ -189,12 +189,12 @@ impl Encoder {
             let probability = entity.probability / count as f32;
             Entity { probability, ..entity }
         };
-        // A span of white space only may be empty after trimming.
+        // A span of whitespace only may be empty after trimming.
         entities.into_iter().map(mean).filter(|entity| entity.start < entity.end).collect()
     }
 
     /// Returns the first window of each text.
-    fn first_parts<T: AsRef<str>>(&self, texts: &[T], overflow: OverflowMode) -> Result<Vec<Tokens>> {
+    fn first_parts<T: AsRef<str>>(&self, texts: &[T], overflow: OverflowMode) -> Result<Vec<EncoderInput>> {
         let parts = self.all_parts(&numbered(texts), overflow)?;
         if parts.len() != texts.len() {
             let message = "windows are not supported: each text has one result; use error or truncate";
@@ -204,7 +204,7 @@ impl Encoder {
     }
 
     /// Returns the output row of the first token of each text.
-    fn first_rows(&mut self, texts: &[Tokens]) -> Result<Vec<Vec<f32>>> {
+    fn first_rows(&mut self, texts: &[EncoderInput]) -> Result<Vec<Vec<f32>>> {
         if let Some(early) = self.options.early {
             return self.read_early(texts, early);
         }

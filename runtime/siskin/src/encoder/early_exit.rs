@@ -1,7 +1,7 @@
 //! Early exit: when a sequence has passed enough layers.
 
 use super::classify::softmax;
-use super::{Encoder, Tokens};
+use super::{Encoder, EncoderInput};
 use crate::{Error, Result};
 use siskin_backend::context::{OutputRows, SequenceInput, encode_with_early_exit};
 
@@ -29,12 +29,12 @@ impl ExitCriterion {
     pub(super) fn check(self) -> Result<()> {
         let message = match self {
             Self::Confidence(least) if !(0.0..=1.0).contains(&least) => {
-                format!("the confidence {least} is out of range; give a probability from 0 to 1")
+                format!("the confidence {least} is out of range; expected a probability from 0 to 1")
             }
             Self::Entropy(max_entropy) if max_entropy.is_nan() || max_entropy < 0.0 => {
-                format!("the entropy {max_entropy} is out of range; give at least 0")
+                format!("the entropy {max_entropy} is out of range; expected at least 0")
             }
-            Self::Patience(0) => "the patience 0 is out of range; give at least 1".to_owned(),
+            Self::Patience(0) => "the patience 0 is out of range; expected at least 1".to_owned(),
             _ => return Ok(()),
         };
         Err(Error::argument("early", message))
@@ -68,7 +68,11 @@ impl Encoder {
     }
 
     /// Returns the class scores of each text, from the head at which it exited.
-    pub(super) fn read_early(&mut self, texts: &[Tokens], early: ExitCriterion) -> Result<Vec<Vec<f32>>> {
+    pub(super) fn read_early(
+        &mut self,
+        texts: &[EncoderInput],
+        early: ExitCriterion,
+    ) -> Result<Vec<Vec<f32>>> {
         let lengths = self.lengths(texts)?;
         let mut all = vec![Vec::new(); texts.len()];
         self.layers = vec![0; texts.len()];
@@ -98,8 +102,12 @@ impl Encoder {
 }
 
 /// Returns the encoder input of a sequence.
-pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
-    let Tokens { ids, token_type_ids, features, global_positions, padding_token } = tokens;
+pub(super) fn text<'a>(
+    tokens: &'a EncoderInput,
+    sequence: usize,
+    outputs: OutputRows<'a>,
+) -> SequenceInput<'a> {
+    let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = tokens;
     SequenceInput {
         sequence,
         tokens: ids,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
-use super::{Encoder, OverflowMode, Pooling, Tokens, pooling};
+use super::{Encoder, EncoderInput, OverflowMode, Pooling, pooling};
 use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, Result};
@@ -16,9 +16,9 @@ pub struct EmbedOptions {
     pub pooling: Pooling,
     /// Whether vectors are L2-normalized.
     pub normalize: bool,
-    /// The number of leading columns to keep, for models trained with Matryoshka representation learning
+    /// The number of leading dimensions to keep, for models trained with Matryoshka representation learning
     /// (arXiv:2205.13147); 0: all.
-    pub columns: usize,
+    pub dimensions: usize,
     /// How long texts are handled. The vectors of windows are averaged, weighted by their number of tokens.
     pub overflow: OverflowMode,
     /// The prompt before each text.
@@ -40,13 +40,13 @@ impl EmbedOptions {
         };
         let normalize =
             config.get("sentence_transformers/normalize").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { pooling, normalize, columns: 0, overflow: OverflowMode::Error, prompt: Prompt::Usual })
+        Ok(Self { pooling, normalize, dimensions: 0, overflow: OverflowMode::Error, prompt: Prompt::Default })
     }
 
     /// Truncates and normalizes a vector.
     fn finish(&self, mut vector: Vec<f32>) -> Result<Vec<f32>> {
-        if self.columns > 0 {
-            vector.truncate(self.columns);
+        if self.dimensions > 0 {
+            vector.truncate(self.dimensions);
         }
         if self.normalize {
             normalize(&mut vector);
@@ -84,12 +84,12 @@ impl Encoder {
         let Some(result_cache) = self.result_cache.clone() else {
             return self.compute(&numbered(texts), options);
         };
-        let (kind, columns) = (self.cache_type(), self.embedding_columns());
-        let columns = if options.columns > 0 { options.columns } else { columns };
+        let (kind, all) = (self.cache_type(), self.embedding_dimensions());
+        let dimensions = if options.dimensions > 0 { options.dimensions } else { all };
         let key = |text: &T| result_cache::embedding_key(&self.model, kind, options, text.as_ref());
         let keys: Vec<Key> = texts.iter().map(key).collect();
         let known =
-            |key: &Key| result_cache.get(key).and_then(|value| result_cache::numbers_of(&value, columns));
+            |key: &Key| result_cache.get(key).and_then(|value| result_cache::numbers_of(&value, dimensions));
         let mut vectors: Vec<Option<Vec<f32>>> = keys.iter().map(known).collect();
         let mut missing = numbered(texts);
         missing.retain(|(number, _)| vectors[*number].is_none());
@@ -104,7 +104,7 @@ impl Encoder {
     /// Computes the embeddings of texts; those of windows are averaged, weighted by their number of tokens.
     fn compute(&mut self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         let parts = self.all_parts(texts, options.overflow)?;
-        let (owners, inputs): (Vec<usize>, Vec<Tokens>) =
+        let (owners, inputs): (Vec<usize>, Vec<EncoderInput>) =
             parts.into_iter().map(|(owner, part)| (owner, part.tokens)).unzip();
         if inputs.len() == texts.len() {
             return self.embed_tokens(&inputs, options);
@@ -136,16 +136,16 @@ impl Encoder {
             let message = "embeddings are computed from hidden states; open the encoder without its head";
             return Err(Error::argument("encoder", message));
         }
-        let columns = self.embedding_columns();
-        if options.columns > columns {
-            let message = format!("{} columns; the model has {columns}", options.columns);
-            return Err(Error::argument("columns", message));
+        let dimensions = self.embedding_dimensions();
+        if options.dimensions > dimensions {
+            let message = format!("expected at most {dimensions}, got {}", options.dimensions);
+            return Err(Error::argument("dimensions", message));
         }
         Ok(())
     }
 
     /// Returns the embeddings of tokenized texts, which include their prompt if they are to have one.
-    pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+    pub fn embed_tokens(&mut self, texts: &[EncoderInput], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
         let dense = std::mem::take(&mut self.dense);
         let outcome = self.pool(texts, options, &dense);
@@ -153,7 +153,12 @@ impl Encoder {
         outcome
     }
 
-    fn pool(&mut self, texts: &[Tokens], options: &EmbedOptions, dense: &[Dense]) -> Result<Vec<Vec<f32>>> {
+    fn pool(
+        &mut self,
+        texts: &[EncoderInput],
+        options: &EmbedOptions,
+        dense: &[Dense],
+    ) -> Result<Vec<Vec<f32>>> {
         let mut vectors = vec![Vec::new(); texts.len()];
         self.encode(texts, pooling::output_rows(options.pooling), &mut |index, outputs| {
             let pooled = pooling::pool(options.pooling, outputs);

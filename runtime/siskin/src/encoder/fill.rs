@@ -2,7 +2,7 @@
 
 use super::classify::softmax;
 use super::text::Pair;
-use super::{Encoder, OverflowMode, TextOutputs, Tokens};
+use super::{Encoder, EncoderInput, OverflowMode, TextOutputs};
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::context::OutputRows;
 use siskin_graph::OutputHead;
@@ -31,7 +31,7 @@ pub struct AnswerSpan {
 }
 
 /// The maximum length of an answer, in tokens.
-const LONGEST_ANSWER: usize = 30;
+const MAX_ANSWER_TOKENS: usize = 30;
 
 impl Encoder {
     /// Returns the `count` most likely tokens for each occurrence of the mask token in `text`.
@@ -83,7 +83,8 @@ impl Encoder {
                 .iter_mut()
                 .for_each(|pair| pair.tokens.global_positions = (0..pair.places[0].end).collect());
         }
-        let inputs: Vec<Tokens> = pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
+        let inputs: Vec<EncoderInput> =
+            pairs.iter_mut().map(|pair| std::mem::take(&mut pair.tokens)).collect();
         let mut found = vec![None; pairs.len()];
         self.encode(&inputs, OutputRows::All, &mut |index, outputs| {
             found[index] = best_answer(&pairs[index], outputs);
@@ -105,7 +106,7 @@ fn best_answer(pair: &Pair, outputs: TextOutputs<'_>) -> Option<AnswerSpan> {
     let (begins, ends) = (scores(0), scores(1));
     let mut best: Option<AnswerSpan> = None;
     for begin in second.clone().filter(inside) {
-        for end in (begin..second.end.min(begin + LONGEST_ANSWER)).filter(inside) {
+        for end in (begin..second.end.min(begin + MAX_ANSWER_TOKENS)).filter(inside) {
             let probability = begins[begin] * ends[end];
             if best.as_ref().is_none_or(|best| probability > best.probability) {
                 let (start, end) = (span(begin).0, span(end).1);

@@ -55,10 +55,10 @@ impl Default for EncoderOptions {
 
 /// A tokenized text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tokens {
+pub struct EncoderInput {
     /// The token ids, special tokens included.
     pub ids: Vec<u32>,
-    /// The segment (token type) of each token; empty: all in the first.
+    /// The token type id of each token; empty: all zero.
     pub token_type_ids: Vec<u32>,
     /// For models with audio or other features as input instead of tokens: the features, frame by frame.
     pub features: Vec<f32>,
@@ -70,7 +70,7 @@ pub struct Tokens {
     pub padding_token: Option<u32>,
 }
 
-impl From<Vec<u32>> for Tokens {
+impl From<Vec<u32>> for EncoderInput {
     fn from(ids: Vec<u32>) -> Self {
         Self { ids, ..Self::default() }
     }
@@ -194,7 +194,7 @@ impl Encoder {
     pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
         let config = model.config_reader();
         let Some(facts) = ModelProperties::of(&model, &config, options.head) else {
-            let message = "the model is decoder-only and has no encoder";
+            let message = "decoder-only models cannot encode texts; use an encoder model";
             return Err(Error::unsupported("model", message));
         };
         model.loaded().check_cache(options.cache, None)?;
@@ -246,7 +246,7 @@ impl Encoder {
     }
 
     /// Returns the size of the vectors of [`Encoder::embed`], without truncation.
-    pub fn embedding_columns(&self) -> usize {
+    pub fn embedding_dimensions(&self) -> usize {
         self.dense.last().map_or(self.facts.columns, |last| last.outputs)
     }
 
@@ -257,7 +257,7 @@ impl Encoder {
     }
 
     /// Returns the number of rows of a text: its tokens, or its features after downsampling.
-    pub fn rows_of(&self, text: &Tokens) -> usize {
+    pub fn rows_of(&self, text: &EncoderInput) -> usize {
         match self.facts.frames_per_row {
             0 => text.ids.len(),
             per_row => (text.features.len() / self.model.config().features.max(1)).div_ceil(per_row),
@@ -289,7 +289,7 @@ impl Encoder {
     /// the order in which texts finish.
     pub fn encode(
         &mut self,
-        texts: &[Tokens],
+        texts: &[EncoderInput],
         output_rows: OutputRows<'_>,
         each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -301,7 +301,7 @@ impl Encoder {
     }
 
     /// Returns the number of rows of each text; an error if a text is invalid or too long.
-    fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
+    fn lengths(&self, texts: &[EncoderInput]) -> Result<Vec<usize>> {
         let max = self.model.config().encoder_context;
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         for (index, &rows) in lengths.iter().enumerate() {
@@ -349,7 +349,7 @@ impl Encoder {
     /// Runs the texts with the indices in `batch`.
     fn batch(
         &mut self,
-        texts: &[Tokens],
+        texts: &[EncoderInput],
         lengths: &[usize],
         batch: &[usize],
         output_rows: OutputRows<'_>,

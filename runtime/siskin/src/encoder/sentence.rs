@@ -12,18 +12,18 @@ use siskin_graph::arch::ConfigReader;
 pub enum Prompt {
     /// The model's default prompt, if it has one.
     #[default]
-    Usual,
+    Default,
     /// No prompt.
     None,
     /// The prompt with this index, as returned by [`Prompt::named`].
-    Number(usize),
+    Index(usize),
 }
 
 impl Prompt {
     /// Returns the model's prompt with the given name.
     pub fn named(model: &Model, name: &str) -> Result<Self> {
         let prompts = prompts(&model.config_reader())?;
-        prompts.iter().position(|(known, _)| known == name).map(Self::Number).ok_or_else(|| {
+        prompts.iter().position(|(known, _)| known == name).map(Self::Index).ok_or_else(|| {
             let names: Vec<_> = prompts.iter().map(|(name, _)| name.as_str()).collect();
             let known = if names.is_empty() { "no prompts".to_owned() } else { names.join(", ") };
             Error::argument("prompt", format!("unknown prompt `{name}`; the model has {known}"))
@@ -35,8 +35,8 @@ impl Prompt {
         let prompts = prompts(config)?;
         let found = match self {
             Self::None => return Ok(String::new()),
-            Self::Number(number) => prompts.into_iter().nth(number),
-            Self::Usual => match config.word(&["sentence_transformers/default_prompt_name"])? {
+            Self::Index(number) => prompts.into_iter().nth(number),
+            Self::Default => match config.word(&["sentence_transformers/default_prompt_name"])? {
                 None => return Ok(String::new()),
                 Some(name) => prompts.into_iter().find(|(known, _)| known == name),
             },
@@ -149,7 +149,8 @@ impl Dense {
 fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec<f32>>> {
     let Some(tensor) = model.file().tensor(name) else { return Ok(None) };
     if tensor.role != StorageRole::Vector || Some(tensor.columns) != count {
-        let message = format!("has {} values, expected {count:?}", tensor.columns);
+        let expected = count.map_or_else(|| "another number".to_owned(), |count| count.to_string());
+        let message = format!("has {} values, expected {expected}", tensor.columns);
         return Err(Error::new(ErrorKind::Shape, name, message));
     }
     Ok(Some(tensor.floats()))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Encoder, Tokens};
+use super::{Encoder, EncoderInput};
 use crate::{Error, ErrorKind, Result};
 use siskin_tokenizer::{EncodeOptions, TokenSpan};
 
@@ -25,7 +25,7 @@ pub enum OverflowMode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextWindow {
     /// The token ids, special tokens included.
-    pub tokens: Tokens,
+    pub tokens: EncoderInput,
     /// For each token the byte range of the text that it displays as, in whole characters; empty for special tokens.
     pub spans: Vec<(usize, usize)>,
     /// The tokens whose outputs are taken from this window. Each token of the text belongs to exactly one window, the
@@ -36,7 +36,7 @@ pub struct TextWindow {
 /// Two texts as one input.
 pub(super) struct Pair {
     /// The token ids, special tokens included.
-    pub tokens: Tokens,
+    pub tokens: EncoderInput,
     /// For each token of the second text, the byte range that it displays as, in whole characters.
     pub spans: Vec<(usize, usize)>,
     /// The token range of either text.
@@ -96,8 +96,8 @@ impl Encoder {
     /// windows is paired with the whole first text.
     pub(super) fn pairs(&self, first: &str, second: &str, overflow: OverflowMode) -> Result<Vec<Pair>> {
         let tokenizer = self.model().tokenizer()?;
-        let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
-        let segments = if self.model().config().segments > 1 { segments } else { Vec::new() };
+        let (tokens, token_types, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
+        let token_types = if self.model().config().token_types > 1 { token_types } else { Vec::new() };
         let (max_tokens, around) = (self.max_tokens(), tokens.len() - inner.len());
         if tokens.len() > max_tokens && overflow == OverflowMode::Error {
             let message = format!(
@@ -115,12 +115,14 @@ impl Encoder {
             let part = inner.start + part.start..inner.start + part.end;
             let places = [before.clone(), inner.start..inner.start + part.len()];
             let tokens = [&tokens[..inner.start], &tokens[part.clone()], &tokens[inner.end..]].concat();
-            let token_type_ids = match segments.is_empty() {
+            let token_type_ids = match token_types.is_empty() {
                 true => Vec::new(),
-                false => [&segments[..inner.start], &segments[part], &segments[inner.end..]].concat(),
+                false => {
+                    [&token_types[..inner.start], &token_types[part], &token_types[inner.end..]].concat()
+                }
             };
             let spans = tokens[places[1].clone()].iter().map(|token| tokenizer.span(second, token)).collect();
-            Pair { tokens: Tokens { token_type_ids, ..ids(&tokens) }, spans, places }
+            Pair { tokens: EncoderInput { token_type_ids, ..ids(&tokens) }, spans, places }
         };
         Ok(parts.into_iter().map(pair).collect())
     }
@@ -167,8 +169,8 @@ fn own_range(parts: &[Range<usize>], index: usize) -> Range<usize> {
     start..end
 }
 
-fn ids(tokens: &[TokenSpan]) -> Tokens {
-    Tokens::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>())
+fn ids(tokens: &[TokenSpan]) -> EncoderInput {
+    EncoderInput::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

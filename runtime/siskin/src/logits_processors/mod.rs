@@ -99,7 +99,7 @@ impl LogitsProcessorOptions {
         ];
         for (name, ids) in named {
             if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
-                let message = format!("token id {id} is out of range; give ids below {vocabulary}");
+                let message = format!("token id {id} is out of range; expected an id below {vocabulary}");
                 return Err(Error::argument(name, message));
             }
         }

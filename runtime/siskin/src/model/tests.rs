@@ -7,7 +7,7 @@ use siskin_backend::external_model::{
 };
 
 use crate::OutputHead;
-use crate::encoder::{EncoderOptions, Tokens};
+use crate::encoder::{EncoderInput, EncoderOptions};
 use crate::file::{File, Metadata};
 use crate::{
     CacheType, CpuFeatures, DeviceKind, ErrorKind, Model, ModelOptions, OutputRows, Result, SessionOptions,
@@ -26,7 +26,7 @@ impl ExternalModel for Counts {
             hidden: Some(2),
             writes: true,
             vocabulary: 4,
-            segments: 2,
+            token_types: 2,
             context: 8,
         }
     }
@@ -35,8 +35,8 @@ impl ExternalModel for Counts {
         "counts".to_owned()
     }
 
-    fn encode(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<OutputMatrix> {
-        let pairs = ids.iter().zip(segments).flat_map(|(id, segment)| [*id as f32, *segment as f32]);
+    fn encode(&self, ids: &[u32], token_types: &[u32], _: bool) -> Result<OutputMatrix> {
+        let pairs = ids.iter().zip(token_types).flat_map(|(id, token_type)| [*id as f32, *token_type as f32]);
         Ok(OutputMatrix { columns: 2, values: pairs.collect() })
     }
 
@@ -78,7 +78,7 @@ fn sessions_write_on_and_forks_go_their_own_way() {
     assert_eq!(model.notes(), ["counts"]);
     let mut session = model.session(SessionOptions { batch: 2, ..SessionOptions::default() }).unwrap();
     assert_eq!(session.prefill(&[1]).unwrap_err().kind(), ErrorKind::State);
-    session.encode(&Tokens::from(vec![3, 3, 1])).unwrap();
+    session.encode(&EncoderInput::from(vec![3, 3, 1])).unwrap();
     session.prefill(&[1, 2, 1]).unwrap();
     assert_eq!(session.logits(), [0.0, 12.0, 1.0, 20.0]);
     let mut fork = session.fork().unwrap();
@@ -93,13 +93,13 @@ fn sessions_write_on_and_forks_go_their_own_way() {
     assert_eq!(session.prefill(&[4]).unwrap_err().kind(), ErrorKind::Argument);
     assert_eq!(session.prefill(&[0; 8]).unwrap_err().kind(), ErrorKind::TooLong);
     session.cancel_handle().cancel();
-    assert_eq!(session.prefill(&[0]).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(session.prefill(&[0]).unwrap_err().kind(), ErrorKind::Canceled);
     session.prefill(&[0]).unwrap();
     assert_eq!(session.logits()[0], 3.0);
 }
 
 #[test]
-fn what_an_engine_cannot_heed_is_refused_or_told() {
+fn what_an_engine_cannot_heed_is_rejected_or_told() {
     let open = |options: &ModelOptions| {
         let file = model().file().clone();
         Model::from_external_model(file, Arc::new(Counts), options)
@@ -110,7 +110,7 @@ fn what_an_engine_cannot_heed_is_refused_or_told() {
         ("cpu_features", ModelOptions { disabled_cpu_features: CpuFeatures::AVX2, ..usual }),
     ] {
         let error = open(&options).err().unwrap();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, place));
     }
     let notes = open(&ModelOptions { threads: 3, ..usual }).unwrap().notes().to_vec();
     assert_eq!(notes, ["counts", "computes with one thread, not 3"]);
@@ -119,15 +119,17 @@ fn what_an_engine_cannot_heed_is_refused_or_told() {
     let encoder = model().encoder(EncoderOptions { cache, ..EncoderOptions::default() }).err().unwrap();
     let window = Some(StreamingWindow { window: 2, sinks: 0 });
     let seen = model().session(SessionOptions { window, ..SessionOptions::default() }).err().unwrap();
-    assert_eq!([session.place(), encoder.place(), seen.place()], ["cache", "cache", "window"]);
+    assert_eq!([session.location(), encoder.location(), seen.location()], ["cache", "cache", "window"]);
 }
 
 #[test]
 fn encoders_read_in_any_order() {
     let mut encoder = model().encoder(EncoderOptions::default()).unwrap();
     assert_eq!((encoder.head(), encoder.columns()), (OutputHead::Hidden, 2));
-    let texts =
-        [Tokens::from(vec![1]), Tokens { ids: vec![2, 3], token_type_ids: vec![0, 1], ..Tokens::default() }];
+    let texts = [
+        EncoderInput::from(vec![1]),
+        EncoderInput { ids: vec![2, 3], token_type_ids: vec![0, 1], ..EncoderInput::default() },
+    ];
     let mut rows = vec![Vec::new(); 2];
     encoder
         .encode(&texts, OutputRows::All, &mut |index, outputs| {

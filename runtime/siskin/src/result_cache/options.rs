@@ -155,9 +155,9 @@ fn add_logits_processors(fields: &mut Fields, options: &LogitsProcessorOptions) 
 
 /// Returns the options that an embedding depends on.
 pub(super) fn of_embedding(cache: CacheType, options: &EmbedOptions) -> Vec<u8> {
-    let EmbedOptions { pooling, normalize, columns, overflow, prompt } = options;
+    let EmbedOptions { pooling, normalize, dimensions, overflow, prompt } = options;
     let mut fields = Fields::default();
-    fields.cache_type(Some(cache)).sizes(&[usize::from(*normalize), *columns]);
+    fields.cache_type(Some(cache)).sizes(&[usize::from(*normalize), *dimensions]);
     fields.option(Pooling::NAMES.iter().position(|(known, _)| known == pooling));
     match overflow {
         OverflowMode::Error => fields.sizes(&[0, 0]),
@@ -165,9 +165,9 @@ pub(super) fn of_embedding(cache: CacheType, options: &EmbedOptions) -> Vec<u8> 
         OverflowMode::Window { overlap } => fields.sizes(&[2, *overlap]),
     };
     match prompt {
-        Prompt::Usual => fields.sizes(&[0, 0]),
+        Prompt::Default => fields.sizes(&[0, 0]),
         Prompt::None => fields.sizes(&[1, 0]),
-        Prompt::Number(index) => fields.sizes(&[2, *index]),
+        Prompt::Index(index) => fields.sizes(&[2, *index]),
     };
     fields.0
 }

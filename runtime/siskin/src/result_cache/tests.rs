@@ -217,13 +217,16 @@ fn no_damaged_memo_is_read() {
         bad
     };
     assert_eq!(other.load(&sealed(8, 2)).unwrap_err().kind(), ErrorKind::Version);
-    assert_eq!(other.load(&sealed(13, 1)).unwrap_err().place(), "result_cache.reserved");
-    assert_eq!(other.load(&sealed(16, 1)).unwrap_err().place(), "result_cache.count");
-    assert_eq!(other.load(&sealed(23, 255)).unwrap_err().place(), "result_cache[2]");
-    assert_eq!(other.load(&sealed(24 + 40 + 3, 255)).unwrap_err().place(), "result_cache[0]");
+    assert_eq!(other.load(&sealed(13, 1)).unwrap_err().location(), "result_cache.reserved");
+    assert_eq!(other.load(&sealed(16, 1)).unwrap_err().location(), "result_cache.count");
+    assert_eq!(other.load(&sealed(23, 255)).unwrap_err().location(), "result_cache[2]");
+    assert_eq!(other.load(&sealed(24 + 40 + 3, 255)).unwrap_err().location(), "result_cache[0]");
     // The last value of the only vector.
-    assert_eq!(other.load(&sealed(good.len() - 32 - 4, 0x7f)).unwrap_err().place(), "result_cache[1].vector");
-    assert_eq!(other.len(), 1, "what is refused changes nothing");
+    assert_eq!(
+        other.load(&sealed(good.len() - 32 - 4, 0x7f)).unwrap_err().location(),
+        "result_cache[1].vector"
+    );
+    assert_eq!(other.len(), 1, "what is rejected changes nothing");
     other.load(&good).unwrap();
     assert_eq!(other.len(), 3);
 }

@@ -4,7 +4,7 @@ use super::history::TokenHistory;
 use super::{Edit, SamplerOptions};
 
 /// The natural logarithm of the largest `f32`.
-const LARGEST_EXPONENT: f32 = 88.722_84;
+const MAX_EXPONENT: f32 = 88.722_84;
 
 struct Dry {
     multiplier: f32,
@@ -87,7 +87,7 @@ impl Dry {
     fn penalty(&self, repeated: usize) -> f32 {
         let mut exponent = repeated - self.allowed_length;
         if self.base > 1.000_001 {
-            exponent = exponent.min((LARGEST_EXPONENT / libm::logf(self.base)) as usize);
+            exponent = exponent.min((MAX_EXPONENT / libm::logf(self.base)) as usize);
         }
         (self.multiplier * libm::powf(self.base, exponent as f32)).min(f32::MAX)
     }

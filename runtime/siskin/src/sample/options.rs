@@ -4,9 +4,9 @@ use crate::logits_processors::LogitsProcessorOptions;
 use crate::{Error, Result};
 
 /// The maximum number of past tokens that a step uses.
-const LONGEST_HISTORY: usize = 1 << 20;
+const MAX_HISTORY_TOKENS: usize = 1 << 20;
 /// The maximum length of a DRY sequence breaker, in tokens.
-const LONGEST_BREAKER: usize = 32;
+const MAX_BREAKER_TOKENS: usize = 32;
 
 /// Options of the sampler. Steps that are off cost nothing.
 ///
@@ -141,8 +141,8 @@ impl SamplerOptions {
             }
         }
         for (name, length) in [("penalty_last_n", self.penalty_last_n), ("dry_last_n", self.dry_last_n)] {
-            if length > LONGEST_HISTORY {
-                let message = format!("expected at most {LONGEST_HISTORY} tokens, got {length}");
+            if length > MAX_HISTORY_TOKENS {
+                let message = format!("expected at most {MAX_HISTORY_TOKENS} tokens, got {length}");
                 return Err(Error::argument(name, message));
             }
         }
@@ -152,8 +152,8 @@ impl SamplerOptions {
 
     fn validate_lists(&self) -> Result<()> {
         for (index, breaker) in self.dry_sequence_breakers.iter().enumerate() {
-            if breaker.is_empty() || breaker.len() > LONGEST_BREAKER {
-                let message = format!("has {} tokens; give 1 to {LONGEST_BREAKER}", breaker.len());
+            if breaker.is_empty() || breaker.len() > MAX_BREAKER_TOKENS {
+                let message = format!("has {} tokens; expected 1 to {MAX_BREAKER_TOKENS}", breaker.len());
                 return Err(Error::argument(format!("dry_sequence_breakers[{index}]"), message));
             }
         }

@@ -468,14 +468,14 @@ fn log_probabilities_are_of_the_logits_as_given() {
 }
 
 #[test]
-fn bad_logits_are_refused() {
+fn bad_logits_are_rejected() {
     for options in [SamplerOptions::greedy(), SamplerOptions::default()] {
         let mut sampler = Sampler::new(&options, 40).unwrap();
         for bad in [f32::NAN, f32::INFINITY] {
             let mut logits = [0.0; 40];
             logits[37] = bad;
             let error = sampler.sample(&logits).unwrap_err();
-            assert_eq!((error.kind(), error.place()), (ErrorKind::Numeric, "logits[37]"));
+            assert_eq!((error.kind(), error.location()), (ErrorKind::Numeric, "logits[37]"));
         }
         let error = sampler.sample(&[f32::NEG_INFINITY; 40]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Numeric);
@@ -493,7 +493,7 @@ fn options_out_of_range_are_named() {
         let mut options = SamplerOptions::default();
         change(&mut options);
         let error = options.validate().unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, name));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Argument, name));
     };
     check(|o| o.top_p = 1.5, "top_p");
     check(|o| o.top_p = f32::NAN, "top_p");
@@ -515,6 +515,6 @@ fn options_out_of_range_are_named() {
     check(|o| o.mirostat_eta = -1.0, "mirostat_eta");
     check(|o| o.logit_bias = vec![(1, f32::NAN)], "logit_bias[0]");
     let options = SamplerOptions { logit_bias: vec![(9, 1.0)], ..SamplerOptions::default() };
-    assert_eq!(Sampler::new(&options, 9).unwrap_err().place(), "logit_bias");
-    assert_eq!(Sampler::new(&SamplerOptions::default(), 0).unwrap_err().place(), "vocabulary_size");
+    assert_eq!(Sampler::new(&options, 9).unwrap_err().location(), "logit_bias");
+    assert_eq!(Sampler::new(&SamplerOptions::default(), 0).unwrap_err().location(), "vocabulary_size");
 }

@@ -125,7 +125,7 @@ impl Seq2SeqGenerateOptions {
         let search = SearchOptions {
             beams,
             num_beam_groups: groups,
-            diversity: diversity.unwrap_or(0.0) as f32,
+            diversity_penalty: diversity.unwrap_or(0.0) as f32,
             length_penalty: number("length_penalty")?.unwrap_or(1.0) as f32,
             early_stopping: early,
             num_return_sequences: 1,
@@ -165,7 +165,7 @@ impl Seq2SeqGenerateOptions {
         if *num_return_sequences > MAX_BEAMS {
             return Err(Error::argument(
                 "num_return_sequences",
-                format!("{num_return_sequences}; give 1 to {MAX_BEAMS}"),
+                format!("expected 1 to {MAX_BEAMS}, got {num_return_sequences}"),
             ));
         }
         if *num_return_sequences > 1 && self.sampler.temperature == 0.0 {

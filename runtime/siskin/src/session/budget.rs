@@ -5,7 +5,7 @@ use crate::{Error, ErrorKind, Result};
 /// The context length that is suggested instead of one that exceeds the budget is a multiple of this.
 const STEP: usize = 64;
 
-/// Refuses a context of `wanted` tokens that costs more than `budget` bytes, and names the longest that fits.
+/// Rejects a context of `wanted` tokens that costs more than `budget` bytes, and names the longest that fits.
 pub(super) fn check(budget: usize, wanted: usize, cost: &dyn Fn(usize) -> Result<usize>) -> Result<()> {
     let needed = cost(wanted)?;
     if needed <= budget {
@@ -32,11 +32,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_the_longest_context_that_fits() {
+    fn a_rejection_names_the_longest_context_that_fits() {
         let cost = |tokens: usize| Ok(1000 + 10 * tokens);
         assert!(check(3560, 256, &cost).is_ok());
         let error = check(3559, 256, &cost).unwrap_err();
-        assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "budget"));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "budget"));
         assert!(error.message().contains("a context of 192 tokens fits"), "{error}");
         assert!(check(1639, 256, &cost).unwrap_err().message().contains("even 64"), "{error}");
     }

@@ -5,10 +5,10 @@ use crate::{Error, Result};
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
 
 /// The maximum number of tokens of a breaker that begins inside a token.
-const LONGEST_REST: usize = 20;
+const MAX_REST_TOKENS: usize = 20;
 
 /// The maximum length of a breaker in bytes: for each token that ends with a prefix of it, the remainder is encoded.
-const LONGEST_TEXT: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 /// Returns the options with every tokenization of `texts` added to the DRY sequence breakers: as a part of a token, or
 /// starting at the end of one. Returns the options unchanged if DRY is off.
@@ -22,8 +22,8 @@ pub(crate) fn with_breakers(
         return Ok(options);
     }
     for (index, text) in texts.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
-        if text.len() > LONGEST_TEXT {
-            let message = format!("has {} bytes; give at most {LONGEST_TEXT}", text.len());
+        if text.len() > MAX_TEXT_BYTES {
+            let message = format!("has {} bytes; at most {MAX_TEXT_BYTES} are supported", text.len());
             return Err(Error::argument(format!("dry_breakers[{index}]"), message));
         }
         for id in 0..tokenizer.vocabulary_size() {
@@ -47,6 +47,6 @@ fn spelling(tokenizer: &Tokenizer, id: u32, text: &str) -> Result<Option<Vec<u32
     let Some(begun) = begun else { return Ok(None) };
     let mut breaker = vec![id];
     breaker.extend(tokenizer.encode(&text[begun..], EncodeOptions::default())?);
-    breaker.truncate(1 + LONGEST_REST);
+    breaker.truncate(1 + MAX_REST_TOKENS);
     Ok(Some(breaker))
 }

@@ -98,7 +98,7 @@ impl Generation {
 
     /// Generates a token and appends the text that it completes to `text`, in whole characters; `None` after the last.
     ///
-    /// After an error the generation is unchanged: a cancelled step can be retried.
+    /// After an error the generation is unchanged: a canceled step can be retried.
     pub fn step(&mut self, session: &mut Session, text: &mut String) -> Result<Option<GenerationStep>> {
         if self.over {
             text.clear();

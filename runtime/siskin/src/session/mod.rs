@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::encoder::Tokens;
+use crate::encoder::EncoderInput;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::{Error, ErrorKind, Result};
@@ -132,10 +132,10 @@ pub struct Session {
     logits: Vec<f32>,
     turns: Vec<ConversationMessage>,
     /// The encoder input.
-    source: Option<Tokens>,
+    source: Option<EncoderInput>,
     /// The last token of a raw text, which was returned but not processed by the model.
     pending_token: Option<u32>,
-    /// The KV cache does not hold the tokens: recomputing them was cancelled.
+    /// The KV cache does not hold the tokens: recomputing them was canceled.
     is_stale: bool,
     cancel: CancelHandle,
 }

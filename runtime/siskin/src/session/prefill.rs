@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{Session, locked, ready};
 use crate::Result;
-use crate::encoder::Tokens;
+use crate::encoder::EncoderInput;
 use siskin_backend::context::{BatchEntry, Context, OutputRows, SequenceInput};
 
 /// Memory for the logits of a scored batch, in bytes.
@@ -12,7 +12,7 @@ const SCORE_BYTES: usize = 32 << 20;
 
 impl Session {
     /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
-    pub fn encode(&mut self, text: &Tokens) -> Result<()> {
+    pub fn encode(&mut self, text: &EncoderInput) -> Result<()> {
         self.reset();
         self.set_source(text)?;
         self.source = Some(text.clone());
@@ -20,10 +20,10 @@ impl Session {
     }
 
     /// Sets `text` as the encoder input of the sequence.
-    fn set_source(&mut self, text: &Tokens) -> Result<()> {
+    fn set_source(&mut self, text: &EncoderInput) -> Result<()> {
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
-        let Tokens { ids, token_type_ids, features, global_positions, padding_token } = text;
+        let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = text;
         let (sequence, outputs) = (self.sequence, OutputRows::None);
         context.encode(&[SequenceInput {
             sequence,

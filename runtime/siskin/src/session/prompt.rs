@@ -41,9 +41,9 @@ impl Session {
     pub fn converse(&mut self, messages: &[Message], options: GenerateOptions) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
         let model = self.model.clone();
-        let template = model.template()?.ok_or_else(|| {
-            Error::unsupported("model", "it has no chat template; use it for text completion")
-        })?;
+        let template = model
+            .template()?
+            .ok_or_else(|| Error::unsupported("model", "no chat template; send a raw prompt instead"))?;
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "it is a text-to-text model and does not support chat"));
         }

@@ -7,7 +7,7 @@ use siskin_backend::context::{BatchEntry, OutputRows};
 impl Session {
     /// Prepares for `count` more tokens. Recomputes the KV cache if they take the sequence past the length at which
     /// RoPE scaling changes its frequencies, since cached keys were rotated by the old ones, or if an earlier
-    /// recomputation was cancelled. `batch` tokens are processed per pass. Returns whether the cache was recomputed.
+    /// recomputation was canceled. `batch` tokens are processed per pass. Returns whether the cache was recomputed.
     ///
     /// # Errors
     /// [`ErrorKind::TooLong`] if the context is too short; the session is unchanged then.
@@ -17,7 +17,7 @@ impl Session {
         let (end, context_length) = (before.saturating_add(count), context.context_length());
         if end > context_length {
             let message = format!(
-                "{end} tokens do not fit into the context of {context_length}; open a larger one or truncate"
+                "{end} tokens exceed the context length of {context_length}; use a larger context or truncate the input"
             );
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
         }

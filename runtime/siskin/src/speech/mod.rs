@@ -4,27 +4,27 @@
 //! generates their text, greedily or by beam search, with temperature fallback if the result is repetitive or unlikely.
 //! For longer audio, the next window begins where the last complete segment ended.
 
+mod decode;
 mod rules;
 mod segments;
 mod special;
 #[cfg(test)]
 mod tests;
-mod write;
 
 use std::borrow::Cow;
 
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::beam_search::MAX_BEAMS;
-use crate::encoder::Tokens;
+use crate::encoder::EncoderInput;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::{Error, Result};
+use decode::DecodedWindow;
 use siskin_audio::{AudioSamples, Mel, RATE, resample};
 use siskin_backend::cancel::CancelHandle;
 use siskin_tokenizer::{DecodeOptions, EncodeOptions};
 use special::Special;
-use write::DecodedWindow;
 
 /// Frames per second; two of them per row of encoder output.
 const FRAMES: usize = 100;
@@ -142,14 +142,14 @@ impl Transcriber {
             let message = format!("{} models cannot transcribe audio; use a Whisper model", model.family());
             return Err(Error::unsupported("model", message));
         }
-        let hyper = model.config();
-        let frames = hyper.encoder_context.saturating_mul(ROW);
+        let model_config = model.config();
+        let frames = model_config.encoder_context.saturating_mul(ROW);
         if !frames.is_multiple_of(FRAMES) {
             let message = format!("windows of {frames} frames are not a whole number of seconds");
             return Err(Error::unsupported("config.max_source_positions", message));
         }
         let special = Special::of(model)?;
-        let mel = Mel::new(hyper.features, frames / FRAMES).map_err(|error| error.within("config"))?;
+        let mel = Mel::new(model_config.features, frames / FRAMES).map_err(|error| error.within("config"))?;
         let session = model.session(SessionOptions { cache, ..SessionOptions::default() })?;
         Ok(Self { special, mel, scores: vec![0.0; session.logits().len()], session })
     }
@@ -240,7 +240,7 @@ impl Transcriber {
     /// Reopens the session if it does not have enough room for the beams.
     fn make_room(&mut self, beams: usize) -> Result<()> {
         if !(1..=MAX_BEAMS).contains(&beams) {
-            return Err(Error::argument("beams", format!("{beams}; give 1 to {MAX_BEAMS}")));
+            return Err(Error::argument("beams", format!("expected 1 to {MAX_BEAMS}, got {beams}")));
         }
         let options = self.session.options();
         if beams > 1 && options.forks < beams {
@@ -262,7 +262,7 @@ impl Transcriber {
     /// Encodes the window that begins at a sample.
     fn listen(&mut self, samples: &[f32], from: usize) -> Result<()> {
         let features = self.mel.features(samples, from).values;
-        self.session.encode(&Tokens { features, ..Tokens::default() })?;
+        self.session.encode(&EncoderInput { features, ..EncoderInput::default() })?;
         self.session.prefill(&[self.special.start])
     }
 

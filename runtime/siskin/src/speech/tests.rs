@@ -1,9 +1,9 @@
 //! Timestamp rules and segmentation, tested against OpenAI's description of them.
 
+use super::decode::repetition;
 use super::rules::{self, choose, probability};
 use super::segments::{SegmentFrames, cut};
 use super::special::Special;
-use super::write::circle;
 use crate::logits_processors::{LogitsProcessorOptions, ProcessorContext};
 use crate::sample::random::SamplerRandom;
 
@@ -132,13 +132,13 @@ fn windows_without_pairs_are_one_segment() {
 }
 
 #[test]
-fn circles_are_noticed_and_end_after_their_first_round() {
+fn repetitions_are_noticed_and_end_after_their_first_round() {
     let list = |start: &[u32], group: &[u32], times: usize| [start, &group.repeat(times)].concat();
-    assert_eq!(circle(&list(&[1, 2], &[5], 24)), Some(3));
-    assert_eq!(circle(&list(&[1, 2], &[5], 23)), None);
-    assert_eq!(circle(&list(&[1, 2], &[5, 6, 7], 8)), Some(5));
-    assert_eq!(circle(&list(&[], &[5, 6, 7], 8)), Some(3));
-    assert_eq!(circle(&list(&[9], &(0..32).collect::<Vec<_>>(), 4)), Some(33));
-    assert_eq!(circle(&list(&[9], &(0..33).collect::<Vec<_>>(), 5)), None);
-    assert_eq!(circle(&[]), None);
+    assert_eq!(repetition(&list(&[1, 2], &[5], 24)), Some(3));
+    assert_eq!(repetition(&list(&[1, 2], &[5], 23)), None);
+    assert_eq!(repetition(&list(&[1, 2], &[5, 6, 7], 8)), Some(5));
+    assert_eq!(repetition(&list(&[], &[5, 6, 7], 8)), Some(3));
+    assert_eq!(repetition(&list(&[9], &(0..32).collect::<Vec<_>>(), 4)), Some(33));
+    assert_eq!(repetition(&list(&[9], &(0..33).collect::<Vec<_>>(), 5)), None);
+    assert_eq!(repetition(&[]), None);
 }

@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 
 /// The maximum total length of all stop strings, in bytes.
-const LONGEST: usize = 1 << 16;
+const MAX_STOP_BYTES: usize = 1 << 16;
 const ROOT: usize = 0;
 
 /// Finds stop strings in a stream of text, across the boundaries of its pieces.
@@ -50,14 +50,14 @@ impl StopStrings {
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if a stop string is empty or they are too long.
     pub fn new(stops: &[impl AsRef<str>]) -> Result<Self> {
         let mut nodes = vec![Node::default()];
-        let mut room = LONGEST;
+        let mut room = MAX_STOP_BYTES;
         for (index, stop) in stops.iter().enumerate() {
             let stop = stop.as_ref();
             if stop.is_empty() {
                 return Err(Error::argument(format!("stop[{index}]"), "empty; leave it out"));
             }
             room = room.checked_sub(stop.len()).ok_or_else(|| {
-                let message = format!("too long; give at most {LONGEST} bytes in all");
+                let message = format!("too long; at most {MAX_STOP_BYTES} bytes in total are supported");
                 Error::argument(format!("stop[{index}]"), message)
             })?;
             insert(&mut nodes, stop, index);

@@ -127,9 +127,9 @@ fn an_unfinished_character_at_the_end_is_shown_as_lost() {
 }
 
 #[test]
-fn bad_stops_are_refused() {
-    assert_eq!(StopStrings::new(&["a", ""]).unwrap_err().place(), "stop[1]");
-    assert_eq!(StopStrings::new(&["a".repeat(70_000)]).unwrap_err().place(), "stop[0]");
+fn bad_stops_are_rejected() {
+    assert_eq!(StopStrings::new(&["a", ""]).unwrap_err().location(), "stop[1]");
+    assert_eq!(StopStrings::new(&["a".repeat(70_000)]).unwrap_err().location(), "stop[0]");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Short pieces are merged by scanning for the best pair, long ones with a heap in O(n log n).
 
-use super::super::room;
+use super::super::fallible_alloc;
 use super::super::section::{NONE, SectionView, flag};
 use super::{TokenSpan, characters, push_bytes, push_unknown};
 use siskin_format::Result;
@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Pieces of more symbols than this are merged with a heap.
-const LONGEST_SCAN: usize = 48;
+const MAX_LINEAR_SCAN: usize = 48;
 
 /// A symbol of the piece being merged.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +47,13 @@ pub(super) fn encode(
 ) -> Result<()> {
     let Some(bytes) = text.get(start..end) else { return Ok(()) };
     buffers.symbols.clear();
-    room::reserve(&mut buffers.symbols, bytes.len())?;
+    fallible_alloc::reserve(&mut buffers.symbols, bytes.len())?;
     if view.has(flag::BYTE_LEVEL) {
         byte_symbols(view, bytes, start, &mut buffers.symbols);
     } else {
         char_symbols(view, bytes, start, &mut buffers.symbols);
     }
-    if buffers.symbols.len() <= LONGEST_SCAN {
+    if buffers.symbols.len() <= MAX_LINEAR_SCAN {
         merge_by_scanning(view, &mut buffers.symbols);
         for symbol in &buffers.symbols {
             emit(view, text, symbol, floor, out);
@@ -168,7 +168,7 @@ fn consider(
     if let Some(merge) = view.merge(left.id, right.id)
         && merge.rank != NONE
     {
-        heap.try_reserve(1).map_err(|_| room::short())?;
+        heap.try_reserve(1).map_err(|_| fallible_alloc::short())?;
         heap.push(Reverse((merge.rank, at, left.id, right.id, merge.symbol)));
     }
     Ok(())

@@ -7,7 +7,7 @@ mod wordpiece;
 
 pub(super) use wordpiece::CONTINUES as WORDPIECE_CONTINUES;
 
-use super::room;
+use super::fallible_alloc;
 use super::section::{SectionView, attribute, flag};
 use super::trie::Trie;
 use siskin_format::{Error, Result};
@@ -76,7 +76,7 @@ pub(super) fn encode(
 ) -> Result<()> {
     let view = &tables.view;
     // Every token covers at least a byte.
-    room::reserve(out, end.saturating_sub(start))?;
+    fallible_alloc::reserve(out, end.saturating_sub(start))?;
     match kind {
         ModelKind::WordPiece => {
             wordpiece::encode(tables, text, (start, end), out);

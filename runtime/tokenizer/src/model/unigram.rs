@@ -1,6 +1,6 @@
 //! Unigram model (arXiv:1804.10959): the most likely sequence of tokens, by the Viterbi algorithm.
 
-use super::super::room;
+use super::super::fallible_alloc;
 use super::super::section::{attribute, flag};
 use super::{ModelTables, TokenSpan, characters, is_start, push_bytes, push_unknown};
 use siskin_format::Result;
@@ -35,7 +35,7 @@ pub(super) fn encode(
     let view = &tables.view;
     let best = &mut buffers.best;
     best.clear();
-    room::reserve(best, piece.len() + 1)?;
+    fallible_alloc::reserve(best, piece.len() + 1)?;
     best.resize(piece.len() + 1, UNREACHED);
     best[0].score = 0.0;
     let is_boundary = |at: usize| piece.get(at).is_none_or(|&byte| is_start(byte));
@@ -71,7 +71,7 @@ pub(super) fn encode(
             piece[..at].iter().rposition(|&byte| is_start(byte)).unwrap_or(0) as u32
         };
         let id = if best[at].score > f64::NEG_INFINITY { id } else { view.tokens };
-        room::push(&mut buffers.path, TokenSpan { id, start: from, end: at as u32 })?;
+        fallible_alloc::push(&mut buffers.path, TokenSpan { id, start: from, end: at as u32 })?;
         at = from as usize;
     }
     // A run of unknown characters becomes one unknown token, or byte tokens.

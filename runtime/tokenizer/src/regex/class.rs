@@ -42,7 +42,7 @@ impl Class {
         class
     }
 
-    /// Returns the white space characters.
+    /// Returns the whitespace characters.
     pub(super) fn space() -> Self {
         let mut class = Self::categories(set::SEPARATOR);
         class.add_range(0x09, 0x0D);

@@ -1,6 +1,6 @@
 //! The backtracking matcher.
 
-use super::super::{room, unicode};
+use super::super::{fallible_alloc, unicode};
 use super::class::Class;
 use super::parse::Anchor;
 use super::program::{Pattern, RegexInstruction};
@@ -81,7 +81,7 @@ impl Matcher {
         if self.choices.len() >= self.max_choices {
             return Err(too_much());
         }
-        room::push(&mut self.choices, Choice { instruction, position, floor })
+        fallible_alloc::push(&mut self.choices, Choice { instruction, position, floor })
     }
 
     /// Returns the end of the match that starts at `position` with instruction `start`.
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn rejects_what_it_does_not_know() {
         for pattern in
             [r"(a)\1", "(?<=ab)c", r"\p{Klingon}", "(?P<x>a)", "a**", "(a|)*", "[z-a]", "(", "[a", r"\"]
         {

@@ -4,7 +4,7 @@ use super::super::unicode::{CATEGORIES, HAN, set};
 use super::class::Class;
 use siskin_format::{Error, Result};
 
-const DEEPEST: usize = 24;
+const MAX_DEPTH: usize = 24;
 const MAX_REPEATS: u32 = 1024;
 
 /// A parsed pattern.
@@ -42,7 +42,7 @@ pub(super) fn parse(pattern: &str) -> Result<RegexNode> {
     let node = parser.alternation()?;
     match parser.rest.is_empty() {
         true => Ok(node),
-        false => Err(parser.refuse("an unmatched ')'")),
+        false => Err(parser.reject("an unmatched ')'")),
     }
 }
 
@@ -54,7 +54,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn refuse(&self, what: &str) -> Error {
+    fn reject(&self, what: &str) -> Error {
         let at = self.pattern.len() - self.rest.len();
         Error::unsupported(
             format!("pattern {:?}", self.pattern),
@@ -84,8 +84,8 @@ impl<'a> Parser<'a> {
 
     fn alternation(&mut self) -> Result<RegexNode> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(self.refuse("such deep nesting"));
+        if self.depth > MAX_DEPTH {
+            return Err(self.reject("such deep nesting"));
         }
         let ignore_case = self.ignore_case;
         let mut options = vec![self.sequence()?];
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
     fn repeats(&mut self, mut node: RegexNode) -> Result<RegexNode> {
         while let Some((min, max)) = self.quantifier()? {
             if matches!(node, RegexNode::Anchor(_) | RegexNode::Look { .. } | RegexNode::Behind { .. }) {
-                return Err(self.refuse("repeating something without length"));
+                return Err(self.reject("repeating something without length"));
             }
             let greed = match self.peek() {
                 Some('?') => Greed::Lazy,
@@ -159,14 +159,14 @@ impl<'a> Parser<'a> {
         };
         let Some((min, max)) = counts else { return Ok(None) };
         if min.max(max.unwrap_or(0)) > MAX_REPEATS || max.is_some_and(|max| max < min) {
-            return Err(self.refuse("this repeat count"));
+            return Err(self.reject("this repeat count"));
         }
         self.rest = after;
         Ok(Some((min, max)))
     }
 
     fn atom(&mut self) -> Result<RegexNode> {
-        let character = self.next().ok_or_else(|| self.refuse("a pattern that ends here"))?;
+        let character = self.next().ok_or_else(|| self.reject("a pattern that ends here"))?;
         Ok(match character {
             '(' => return self.group(),
             '[' => RegexNode::Class(self.set()?),
@@ -174,7 +174,7 @@ impl<'a> Parser<'a> {
             '^' => RegexNode::Anchor(Anchor::LineStart),
             '$' => RegexNode::Anchor(Anchor::LineEnd),
             '\\' => return self.escape(),
-            '*' | '+' | '?' => return Err(self.refuse("a repeat of nothing")),
+            '*' | '+' | '?' => return Err(self.reject("a repeat of nothing")),
             _ => RegexNode::Class(self.literal(character)),
         })
     }
@@ -185,7 +185,7 @@ impl<'a> Parser<'a> {
             let inner = self.closed()?;
             return match inner {
                 RegexNode::Class(class) => Ok(RegexNode::Behind { class, negative }),
-                _ => Err(self.refuse("a look-behind of more than one character")),
+                _ => Err(self.reject("a look-behind of more than one character")),
             };
         }
         if self.eat("?=") {
@@ -206,14 +206,14 @@ impl<'a> Parser<'a> {
         if self.eat("?:") || self.peek() != Some('?') {
             return self.closed();
         }
-        Err(self.refuse("this kind of group"))
+        Err(self.reject("this kind of group"))
     }
 
     fn closed(&mut self) -> Result<RegexNode> {
         let inner = self.alternation()?;
         match self.eat(")") {
             true => Ok(inner),
-            false => Err(self.refuse("a group without ')'")),
+            false => Err(self.reject("a group without ')'")),
         }
     }
 
@@ -234,9 +234,9 @@ impl<'a> Parser<'a> {
 
     /// Parses the rest of an escape sequence that denotes characters.
     fn class_escape(&mut self) -> Result<Class> {
-        let character = self.next().ok_or_else(|| self.refuse("a lone backslash"))?;
+        let character = self.next().ok_or_else(|| self.reject("a lone backslash"))?;
         let negate =
-            |parser: &Self, class: Class| class.negated().ok_or_else(|| parser.refuse("this negation"));
+            |parser: &Self, class: Class| class.negated().ok_or_else(|| parser.reject("this negation"));
         match character {
             's' => Ok(Class::space()),
             'S' => negate(self, Class::space()),
@@ -260,28 +260,28 @@ impl<'a> Parser<'a> {
             'e' => '\u{1b}',
             'x' if self.rest.starts_with('{') => {
                 let (digits, after) =
-                    self.rest[1..].split_once('}').ok_or_else(|| self.refuse("this escape"))?;
+                    self.rest[1..].split_once('}').ok_or_else(|| self.reject("this escape"))?;
                 self.rest = after;
                 self.code_point(digits)?
             }
             'x' => self.fixed_code_point(2)?,
             'u' => self.fixed_code_point(4)?,
             other if other.is_ascii_alphanumeric() => {
-                return Err(self.refuse(&format!("the escape \\{other}")));
+                return Err(self.reject(&format!("the escape \\{other}")));
             }
             other => other,
         })
     }
 
     fn fixed_code_point(&mut self, digits: usize) -> Result<char> {
-        let text = self.rest.get(..digits).ok_or_else(|| self.refuse("this escape"))?;
+        let text = self.rest.get(..digits).ok_or_else(|| self.reject("this escape"))?;
         self.rest = &self.rest[digits..];
         self.code_point(text)
     }
 
     fn code_point(&self, digits: &str) -> Result<char> {
         let point = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32);
-        point.ok_or_else(|| self.refuse("this code point"))
+        point.ok_or_else(|| self.reject("this code point"))
     }
 
     fn property(&mut self, negated: bool) -> Result<Class> {
@@ -292,11 +292,11 @@ impl<'a> Parser<'a> {
             }),
             false => self.rest.get(..1).inspect(|name| self.rest = &self.rest[name.len()..]),
         }
-        .ok_or_else(|| self.refuse("this property"))?;
+        .ok_or_else(|| self.reject("this property"))?;
         let (name, inverted) = name.strip_prefix('^').map_or((name, false), |name| (name, true));
-        let class = property_class(name).ok_or_else(|| self.refuse(&format!("the property {name}")))?;
+        let class = property_class(name).ok_or_else(|| self.reject(&format!("the property {name}")))?;
         match negated != inverted {
-            true => class.negated().ok_or_else(|| self.refuse("this negation")),
+            true => class.negated().ok_or_else(|| self.reject("this negation")),
             false => Ok(class),
         }
     }
@@ -304,8 +304,8 @@ impl<'a> Parser<'a> {
     /// Parses the inside of `[…]`, after the opening bracket.
     fn set(&mut self) -> Result<Class> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(self.refuse("such deep nesting"));
+        if self.depth > MAX_DEPTH {
+            return Err(self.reject("such deep nesting"));
         }
         let negated = self.eat("^");
         let mut class = self.set_items()?;
@@ -314,11 +314,11 @@ impl<'a> Parser<'a> {
             class = class.and(&other);
         }
         if !self.eat("]") {
-            return Err(self.refuse("a set without ']'"));
+            return Err(self.reject("a set without ']'"));
         }
         self.depth -= 1;
         match negated {
-            true => class.negated().ok_or_else(|| self.refuse("the negation of an intersection")),
+            true => class.negated().ok_or_else(|| self.reject("the negation of an intersection")),
             false => Ok(class),
         }
     }
@@ -328,7 +328,7 @@ impl<'a> Parser<'a> {
         let mut first = true;
         loop {
             match self.peek() {
-                None => return Err(self.refuse("a set without ']'")),
+                None => return Err(self.reject("a set without ']'")),
                 Some(']') if !first => return Ok(class),
                 _ if self.rest.starts_with("&&") => return Ok(class),
                 _ => self.set_item(&mut class)?,
@@ -341,8 +341,8 @@ impl<'a> Parser<'a> {
         let character = self.next().unwrap_or(']');
         let start = match character {
             '[' if self.rest.starts_with(':') => {
-                let (name, after) = self.rest[1..].split_once(":]").ok_or_else(|| self.refuse("this set"))?;
-                let inner = posix_class(name).ok_or_else(|| self.refuse(&format!("[:{name}:]")))?;
+                let (name, after) = self.rest[1..].split_once(":]").ok_or_else(|| self.reject("this set"))?;
+                let inner = posix_class(name).ok_or_else(|| self.reject(&format!("[:{name}:]")))?;
                 self.rest = after;
                 return self.include(class, &inner);
             }
@@ -355,7 +355,7 @@ impl<'a> Parser<'a> {
                 return self.include(class, &inner);
             }
             '\\' => {
-                let escaped = self.next().ok_or_else(|| self.refuse("a lone backslash"))?;
+                let escaped = self.next().ok_or_else(|| self.reject("a lone backslash"))?;
                 self.char_escape(escaped)?
             }
             _ => character,
@@ -368,14 +368,14 @@ impl<'a> Parser<'a> {
         self.next();
         let end = match self.next() {
             Some('\\') => {
-                let escaped = self.next().ok_or_else(|| self.refuse("a lone backslash"))?;
+                let escaped = self.next().ok_or_else(|| self.reject("a lone backslash"))?;
                 self.char_escape(escaped)?
             }
             Some(end) if end != '[' => end,
-            _ => return Err(self.refuse("this range")),
+            _ => return Err(self.reject("this range")),
         };
         if end < start {
-            return Err(self.refuse("a range that ends before it starts"));
+            return Err(self.reject("a range that ends before it starts"));
         }
         class.add_range(start as u32, end as u32);
         if self.ignore_case {
@@ -390,7 +390,7 @@ impl<'a> Parser<'a> {
     fn include(&self, class: &mut Class, other: &Class) -> Result<()> {
         match class.add(other) {
             true => Ok(()),
-            false => Err(self.refuse("this union of sets")),
+            false => Err(self.reject("this union of sets")),
         }
     }
 

@@ -4,7 +4,7 @@ use super::class::Class;
 use super::parse::{Anchor, Greed, RegexNode, parse};
 use siskin_format::{Error, Result};
 
-const LONGEST_PATTERN: usize = 16 * 1024;
+const MAX_PATTERN_BYTES: usize = 16 * 1024;
 const MAX_INSTRUCTIONS: usize = 8192;
 const MAX_ALTERNATIVES: usize = 32;
 
@@ -52,8 +52,8 @@ pub(in super::super) struct Pattern {
 impl Pattern {
     /// Compiles `pattern`; unsupported syntax is [`siskin_format::ErrorKind::Unsupported`].
     pub(in super::super) fn new(pattern: &str) -> Result<Self> {
-        if pattern.len() > LONGEST_PATTERN {
-            return Err(Error::unsupported("pattern", format!("longer than {LONGEST_PATTERN} bytes")));
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return Err(Error::unsupported("pattern", format!("longer than {MAX_PATTERN_BYTES} bytes")));
         }
         let tree = parse(pattern)?;
         let mut options = match tree {
@@ -149,13 +149,13 @@ impl Compiler<'_> {
 
     fn push(&mut self, instruction: RegexInstruction) -> Result<usize> {
         if self.instructions.len() >= MAX_INSTRUCTIONS {
-            return Err(self.refuse("the pattern expands to too many steps"));
+            return Err(self.reject("the pattern expands to too many steps"));
         }
         self.instructions.push(instruction);
         Ok(self.instructions.len() - 1)
     }
 
-    fn refuse(&self, what: &str) -> Error {
+    fn reject(&self, what: &str) -> Error {
         Error::unsupported(format!("pattern {:?}", self.pattern), what)
     }
 
@@ -256,7 +256,7 @@ impl Compiler<'_> {
 
     fn emit_loop(&mut self, node: &RegexNode, greed: Greed) -> Result<()> {
         if First::of(node).empty {
-            return Err(self.refuse("an endless repeat of something that may be empty is not supported"));
+            return Err(self.reject("an endless repeat of something that may be empty is not supported"));
         }
         let split = self.push(RegexInstruction::Accept)?;
         self.emit(node)?;

@@ -1,6 +1,6 @@
 //! The four Unicode normalization forms, with the offsets of every character in the input.
 
-use super::super::room;
+use super::super::fallible_alloc;
 use super::{combining_class, composition, decomposition};
 use siskin_format::Result;
 
@@ -18,9 +18,9 @@ pub(in super::super) enum NormalizationForm {
 }
 
 /// The maximum length of a decomposition, in characters.
-const LONGEST_DECOMPOSITION: usize = 18;
+const MAX_DECOMPOSITION: usize = 18;
 /// Longer runs of combining marks are sorted by counting sort.
-const LONGEST_SORT: usize = 1 << 12;
+const MAX_SMALL_SORT: usize = 1 << 12;
 
 const L_BASE: u32 = 0x1100;
 const V_BASE: u32 = 0x1161;
@@ -55,7 +55,7 @@ pub(in super::super) fn normalize(
     spare.clear();
     let compatible = matches!(form, NormalizationForm::Nfkc | NormalizationForm::Nfkd);
     for placed in characters.iter() {
-        room::reserve(spare, LONGEST_DECOMPOSITION)?;
+        fallible_alloc::reserve(spare, MAX_DECOMPOSITION)?;
         decompose(*placed, compatible, spare);
     }
     order(spare)?;
@@ -97,7 +97,7 @@ fn order(characters: &mut [SourceChar]) -> Result<()> {
         let length = characters[start..].iter().take_while(|placed| placed.class != 0).count();
         match &mut characters[start..start + length] {
             // The standard library's stable sort allocates memory for long runs, and cannot report a failure.
-            run if length > LONGEST_SORT => sort_long(run)?,
+            run if length > MAX_SMALL_SORT => sort_long(run)?,
             run => run.sort_by_key(|placed| placed.class),
         }
         start += length;
@@ -108,7 +108,7 @@ fn order(characters: &mut [SourceChar]) -> Result<()> {
 /// Sorts by combining class with a stable counting sort.
 fn sort_long(run: &mut [SourceChar]) -> Result<()> {
     let mut sorted = Vec::new();
-    room::reserve(&mut sorted, run.len())?;
+    fallible_alloc::reserve(&mut sorted, run.len())?;
     sorted.extend_from_slice(run);
     let mut places = [0usize; 257];
     for placed in &sorted {
@@ -118,9 +118,9 @@ fn sort_long(run: &mut [SourceChar]) -> Result<()> {
         places[class] += places[class - 1];
     }
     for placed in sorted {
-        let place = &mut places[usize::from(placed.class)];
-        run[*place] = placed;
-        *place += 1;
+        let location = &mut places[usize::from(placed.class)];
+        run[*location] = placed;
+        *location += 1;
     }
     Ok(())
 }
@@ -207,6 +207,6 @@ mod tests {
     fn no_decomposition_is_longer_than_said() {
         let length = |point| char::from_u32(point).and_then(|character| decomposition(character, true));
         let longest = (0..=0x10_FFFF).filter_map(length).map(|text| text.chars().count()).max();
-        assert_eq!(longest, Some(LONGEST_DECOMPOSITION));
+        assert_eq!(longest, Some(MAX_DECOMPOSITION));
     }
 }

@@ -90,14 +90,14 @@ pub(super) struct DeviceOutputs<'a> {
 
 /// A loss; the weight of a batch, and whether rows can be processed in chunks, are as on the CPU.
 pub(super) trait DeviceLoss: loss::Loss<f32> {
-    /// Refuses targets that would read out of bounds.
+    /// Rejects targets that would read out of bounds.
     fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()>;
 
     /// Appends the loss of rows to the command list.
     fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>);
 }
 
-/// Refuses fewer than `rows` targets, and targets out of range of the columns.
+/// Rejects fewer than `rows` targets, and targets out of range of the columns.
 fn check_rows(targets: &Targets, MatrixShape { rows, columns }: MatrixShape) -> Result<()> {
     if targets.ids.len() < rows || targets.weights.len() < rows {
         return Err(Error::argument("targets", "there are fewer targets than output rows"));

@@ -136,7 +136,7 @@ impl AttentionBackward<'_> {
 
     fn projected_keys(&self, work: &mut CommandBuilder<'_>, all: KeyGradients) {
         let Self { attention, config, tables, common, scores } = self;
-        // For wide heads, both accumulators do not fit into registers.
+        // For wide heads, both accumulators do not fit in registers.
         let kernels: &[(&str, KeyGradients)] = match config.size {
             256 => &[
                 ("_keys", KeyGradients { values: None, ..all }),

@@ -16,5 +16,5 @@ macro_rules! no_gradient {
 
 // They have neither inputs nor weights.
 no_gradient!(SinusoidalPositions, InputFeatures);
-// They have no forward pass either, and are refused when a runner is built.
+// They have no forward pass either, and are rejected when a runner is built.
 no_gradient!(ExternalInput, StoreCrossKv);

@@ -9,7 +9,7 @@ pub(super) fn with_advice(error: Error) -> Error {
         return error;
     }
     let message = format!("{}; use a smaller batch.max_tokens, or set recompute", error.message());
-    Error::new(ErrorKind::Memory, error.place(), message)
+    Error::new(ErrorKind::Memory, error.location(), message)
 }
 
 /// Device memory that grows on demand.

@@ -48,7 +48,7 @@ impl DeviceRunner {
         let mut bytes = vec![0; rows * stride * self.precision.bytes()];
         self.device.read(mark.place, &mut bytes)?;
         let mut numbers = vec![0.0; rows * stride];
-        block_type(self.precision).decode_row(&bytes, &mut numbers);
+        block_type(self.precision).dequantize_row(&bytes, &mut numbers);
         if stride > columns {
             numbers = numbers.chunks(stride).flat_map(|row| &row[..columns]).copied().collect();
         }

@@ -79,7 +79,7 @@ impl DeviceRunner {
         let mut random = Random::new(0, &[]);
         let row: Vec<f32> = (0..SIDE).map(|_| random.normal() as f32).collect();
         let mut encoded = vec![0; SIDE * self.precision.bytes()];
-        block_type(self.precision).encode_row(&row, None, &mut encoded);
+        block_type(self.precision).quantize_row(&row, None, &mut encoded);
         self.device.write(base, &encoded.repeat(2 * SIDE))?;
         let mut commands = CommandList::new(self.precision);
         commands.matmul(MatmulCommand {

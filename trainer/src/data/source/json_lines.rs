@@ -86,7 +86,7 @@ fn value<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
 fn missing(fields: &Fields<'_>, name: &str, key: &str) -> Error {
     let mut names: Vec<&str> = fields.keys().map(String::as_str).take(16).collect();
     names.sort_unstable();
-    let message = format!("the line has no such field; it has {names:?}; set `{key}`");
+    let message = format!("the line has no such field; it has {}; set `{key}`", names.join(", "));
     Error::corrupt(format!("field {name}"), message)
 }
 

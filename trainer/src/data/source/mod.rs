@@ -17,7 +17,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use siskin_format::{Error, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::hash;
 use super::packed::PackedTokenFile;
@@ -156,7 +156,10 @@ pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
     let mut files = VecDeque::new();
     for path in paths {
         let place = path.display().to_string();
-        let metadata = fs::metadata(path).map_err(|error| Error::io(&place, &error))?;
+        let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::new(ErrorKind::Missing, &*place, "no such file or directory"),
+            _ => Error::io(&*place, &error),
+        })?;
         if !metadata.is_dir() {
             files.push_back(path.clone());
             continue;

@@ -1,7 +1,7 @@
 //! The Android NDK, if installed.
 
 use super::rust::Abi;
-use crate::knobs;
+use crate::env;
 use crate::shell::{Result, program};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(super) struct Ndk {
 impl Ndk {
     /// Returns the NDK of `ANDROID_NDK_HOME`, or the newest below `ANDROID_HOME`, or `None` if neither is set.
     pub(super) fn find() -> Result<Option<Self>> {
-        let home = match (knobs::android_ndk(), knobs::android_sdk()) {
+        let home = match (env::android_ndk(), env::android_sdk()) {
             (Some(ndk), _) => PathBuf::from(ndk),
             (None, Some(sdk)) => match newest(&PathBuf::from(sdk).join("ndk")) {
                 Some(ndk) => ndk,

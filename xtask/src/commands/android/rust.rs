@@ -3,7 +3,7 @@
 use super::{BuildFolders, copy, make_folder};
 use crate::shell::{Result, output, program, run};
 use crate::tools;
-use crate::{foreign, library};
+use crate::{cross_compile, library};
 use std::path::{Path, PathBuf};
 
 /// An Android ABI.
@@ -41,12 +41,12 @@ pub(super) const ABIS: [Abi; 3] = [
 
 /// Builds the library for one ABI. Panics unwind, and are caught at the C interface.
 pub(super) fn static_library(place: &BuildFolders, abi: &Abi) -> Result<PathBuf> {
-    tools::debian(&foreign::needs())?;
-    let mut command = foreign::cargo("rustc", abi.triple, foreign::STANDARD);
-    command.arg(foreign::SMALL).args(library::PARTS);
+    tools::debian(&cross_compile::needs())?;
+    let mut command = cross_compile::cargo("rustc", abi.triple, cross_compile::STANDARD);
+    command.arg(cross_compile::SMALL).args(library::PARTS);
     command.args(["--profile", "ship", "--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]);
     run(&mut command)?;
-    let built = foreign::folder().join(abi.triple).join("ship/libsiskin_ffi.a");
+    let built = cross_compile::folder().join(abi.triple).join("ship/libsiskin_ffi.a");
     check_objects(&built, abi)?;
     let kept = place.at("static").join(abi.name);
     make_folder(&kept)?;

@@ -18,8 +18,10 @@ use crate::shell::{Result, cargo, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "bench-peers",
     usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--encoders] [--start] [--threads-over] [--large] [--types] [--avx2] [MODEL]…",
-    about: "measure Siskin and llama.cpp in turns and print a table; or what the flags name: integer products beside \
-            ONNX Runtime and OpenVINO, MiniLM beside these and CTranslate2, start and memory, more threads than cores, large models beside the rate of reading, other types of weights, both sides with AVX2 alone",
+    about: "alternate benchmark runs of Siskin and llama.cpp and print a table; or what the flags select: integer matmuls \
+            compared with ONNX Runtime and OpenVINO, MiniLM compared with these and CTranslate2, start-up and memory, \
+            more threads than cores, large models compared with the memory bandwidth, other weight types, both sides \
+            limited to AVX2",
     run: bench_peers,
 };
 

@@ -1,6 +1,6 @@
 //! The peers, as Python packages in one virtual environment.
 
-use crate::knobs;
+use crate::env;
 use crate::shell::{Result, program, run, succeeds};
 use crate::tools;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Build {
         match self {
             Self::Native => python(),
             Self::Avx2 => {
-                knobs::peers_avx2_python().map_or_else(|| tools::python("peers-avx2"), |own| Ok(own.into()))
+                env::peers_avx2_python().map_or_else(|| tools::python("peers-avx2"), |own| Ok(own.into()))
             }
         }
     }
@@ -90,7 +90,7 @@ pub(super) fn llama_python(build: Build) -> Result<PathBuf> {
 
 /// Returns the Python of the peers' virtual environment.
 pub(in crate::commands) fn python() -> Result<PathBuf> {
-    knobs::peers_python().map_or_else(|| tools::python("peers"), |python| Ok(python.into()))
+    env::peers_python().map_or_else(|| tools::python("peers"), |python| Ok(python.into()))
 }
 
 /// Installs `packages` from wheels if `python` cannot import `modules`.

@@ -32,18 +32,23 @@ struct Work {
 
 const WORKS: [Work; 3] = [
     Work {
-        title: "int8, rows in int8",
+        title: "int8 weights, int8 activations",
         ours: "bare-int8",
         weights: "int8",
         theirs: [&["MatMulInteger", "QLinearMatMul"], &[]],
     },
     Work {
-        title: "int8, rows in f32",
+        title: "int8 weights, f32 activations",
         ours: "int8",
         weights: "int8",
         theirs: [&["DynamicQuantizeLinear+MatMulInteger"], &["int8"]],
     },
-    Work { title: "4 bit, rows in f32", ours: "int4", weights: "int4", theirs: [&["MatMulNBits"], &["u4"]] },
+    Work {
+        title: "int4 weights, f32 activations",
+        ours: "int4",
+        weights: "int4",
+        theirs: [&["MatMulNBits"], &["u4"]],
+    },
 ];
 
 /// Values that a program printed, by name.
@@ -175,9 +180,9 @@ mod tests {
         keep_best(&mut theirs[0], "DynamicQuantizeLinear+MatMulInteger 32 5e-4\n");
         keep_best(&mut theirs[1], "int8 32 4e-3\nint8 1 5e-4\n");
         let row = |count| row(&WORKS[1], (1000, count), ours["ceiling"], &ours, &theirs);
-        let want = "| int8, rows in f32 | 1000 | 32 | 64 | 50% | 128 | 16 | 0.50 |";
+        let want = "| int8 weights, f32 activations | 1000 | 32 | 64 | 50% | 128 | 16 | 0.50 |";
         assert_eq!(row("32").as_deref(), Ok(want));
-        let want = "| int8, rows in f32 | 1000 | 1 | 2 | 50% of 8 GB/s | – | 4 | 0.50 |";
+        let want = "| int8 weights, f32 activations | 1000 | 1 | 2 | 50% of 8 GB/s | – | 4 | 0.50 |";
         assert_eq!(row("1").as_deref(), Ok(want));
         assert!(row("128").is_err());
     }

@@ -1,8 +1,8 @@
 //! Tests the service under systemd: boots a fresh system in a container.
 
-use super::asking::ask;
 use super::packages::{DebPackage, said};
 use super::roots::Root;
+use super::socket_client::ask;
 use crate::shell::{Result, program, run, succeeds};
 use crate::tools;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! The architectures that packages are built for, and their builds.
 
 use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
-use crate::{foreign, library};
+use crate::{cross_compile, library};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -59,7 +59,7 @@ impl DebArchitecture {
         if self.name == own {
             return Ok(Vec::new());
         }
-        let mut needs = foreign::needs();
+        let mut needs = cross_compile::needs();
         needs.push((format!("/usr/bin/{}-gcc", self.multiarch), self.cross[0]));
         needs.push((format!("/usr/{}/include/stdio.h", self.multiarch), self.cross[1]));
         Ok(needs)
@@ -79,13 +79,13 @@ impl DebArchitecture {
             run(cargo("rustc").args(PROFILE).args(what).args(library::PARTS))?;
         }
         run(cargo("build").args(PROFILE).args(COMMAND))?;
-        let elsewhere = || foreign::folder().join(self.triple).join("ship");
+        let elsewhere = || cross_compile::folder().join(self.triple).join("ship");
         Ok(if own { shell::built("ship") } else { elsewhere() })
     }
 
     fn cargo(&self, command: &str) -> Command {
-        let mut command = foreign::cargo(command, self.triple, foreign::STANDARD);
-        foreign::link_with(&mut command, self.triple, &self.compiler()).arg(foreign::SMALL);
+        let mut command = cross_compile::cargo(command, self.triple, cross_compile::STANDARD);
+        cross_compile::link_with(&mut command, self.triple, &self.compiler()).arg(cross_compile::SMALL);
         command
     }
 }

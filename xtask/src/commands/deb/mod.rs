@@ -1,13 +1,13 @@
 //! `deb`: Debian packages of the library, its header and the command, tested in a fresh Debian 12.
 
-mod asking;
 mod boot;
 mod emulator;
+mod installed_tests;
 mod machine;
 mod packages;
 mod roots;
 mod service;
-mod uses;
+mod socket_client;
 
 use crate::shell::{self, Result};
 use crate::{Subcommand, library, tools};
@@ -18,7 +18,7 @@ use std::time::Instant;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "deb",
     usage: "[amd64] [arm64]",
-    about: "build Debian packages and install, use and remove them in fresh Debian 12 roots",
+    about: "build Debian packages, and install, test and remove them in fresh Debian 12 root file systems",
     run: deb,
 };
 
@@ -54,7 +54,7 @@ fn need_tools(machines: &[&DebArchitecture]) -> Result {
 /// Builds, checks and tests the packages of these architectures.
 fn check(machines: &[&DebArchitecture]) -> Result {
     let folder = shell::built("deb");
-    uses::models(&folder)?;
+    installed_tests::models(&folder)?;
     let mut made: Vec<DebPackage> = Vec::new();
     for machine in machines {
         let built = machine.build()?;
@@ -68,7 +68,7 @@ fn check(machines: &[&DebArchitecture]) -> Result {
         let begun = Instant::now();
         match roots::whether(machine, &folder, &made) {
             Ok(()) => {
-                uses::check(machine, &folder, &made)?;
+                installed_tests::check(machine, &folder, &made)?;
                 println!("{}: used in a fresh root, in {:.0} s", machine.name, begun.elapsed().as_secs_f64());
             }
             Err(why) => println!("{}: not installed anywhere: {why}", machine.name),

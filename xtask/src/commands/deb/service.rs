@@ -1,8 +1,8 @@
 //! Tests the service units: systemd's analysis of them, and an answer over a socket.
 
-use super::asking::ask;
 use super::machine::DebArchitecture;
 use super::packages::{install, said, tree};
+use super::socket_client::ask;
 use crate::shell::{Result, output, program, run};
 use crate::tools;
 use std::fs;

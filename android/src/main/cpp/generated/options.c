@@ -66,13 +66,13 @@ static void model_options_set_cache_folder(JNIEnv *env, CLASS, jlong handle, jby
     }
 }
 
-static void model_options_set_recipe(JNIEnv *env, CLASS, jlong handle, jbyteArray recipe) {
-    struct bytes recipe_bytes;
-    if (read_bytes(env, recipe, &recipe_bytes)) {
-        throw_if_error(env, siskin_model_options_set_recipe(
+static void model_options_set_quantization(JNIEnv *env, CLASS, jlong handle, jbyteArray quantization) {
+    struct bytes quantization_bytes;
+    if (read_bytes(env, quantization, &quantization_bytes)) {
+        throw_if_error(env, siskin_model_options_set_quantization(
             HANDLE(siskin_model_options, handle),
-            recipe_bytes.data, recipe_bytes.length));
-        free_bytes(&recipe_bytes);
+            quantization_bytes.data, quantization_bytes.length));
+        free_bytes(&quantization_bytes);
     }
 }
 
@@ -89,7 +89,7 @@ static const JNINativeMethod MODEL_OPTIONS[] = {
     METHOD("setAdapter", "(J[BZ)V", model_options_set_adapter),
     METHOD("setCacheMode", "(JI)V", model_options_set_cache_mode),
     METHOD("setCacheFolder", "(J[B)V", model_options_set_cache_folder),
-    METHOD("setRecipe", "(J[B)V", model_options_set_recipe),
+    METHOD("setQuantization", "(J[B)V", model_options_set_quantization),
     METHOD("free", "(J)V", model_options_free),
 };
 

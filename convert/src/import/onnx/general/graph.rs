@@ -19,7 +19,7 @@ use tract_onnx::prelude::{
 };
 use tract_onnx::tract_hir::infer::Factoid;
 
-/// The error place of tract's limitations.
+/// The error location of tract's limitations.
 pub(in crate::import::onnx) const TRACT: &str = "graph";
 /// Maximum number of optimized forms of a graph that are kept, by input shapes.
 const MAX_FORMS: usize = 16;
@@ -136,7 +136,7 @@ fn check_sizes(model: &TypedModel) -> Result<()> {
             let size = outlet.fact.datum_type.size_of() as u64;
             let bytes = shape.iter().try_fold(size, |product, &size| product.checked_mul(size as u64));
             if bytes.is_none_or(|bytes| bytes > MAX_BYTES) {
-                let message = format!("a tensor of shape {shape:?} is too large; give smaller inputs");
+                let message = format!("a tensor of shape {shape:?} is too large; use smaller inputs");
                 return Err(Error::new(ErrorKind::Memory, short(&node.name), message));
             }
         }
@@ -167,7 +167,7 @@ fn check_operators(model: &OnnxModel<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses settings that tract handles incorrectly: recurrent layers in reverse direction only, and out-of-range axes,
+/// Rejects settings that tract handles incorrectly: recurrent layers in reverse direction only, and out-of-range axes,
 /// up to which it would loop.
 fn check_settings(node: &OnnxNode<'_>) -> Result<()> {
     for attribute in &node.attributes {

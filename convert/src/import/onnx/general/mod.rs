@@ -27,8 +27,8 @@ pub struct General {
     main: GeneralGraph,
     outline: ExternalModelInterface,
     note: String,
-    /// The place for errors; empty for a model in memory.
-    place: String,
+    /// The location for errors; empty for a model in memory.
+    location: String,
 }
 
 impl General {
@@ -50,7 +50,7 @@ impl General {
             parts.push((*side, GeneralGraph::new(&model, &mut store).map_err(within)?));
         }
         let mut general = Self::new(parts, &config, reason).map_err(within)?;
-        general.place = path.display().to_string();
+        general.location = path.display().to_string();
         Ok((general, stand_in(&folder.home, config, identity).map_err(within)?))
     }
 
@@ -88,14 +88,14 @@ impl General {
             "runs as a general graph through tract: not packed, slower, and with more memory ({reason})"
         );
         let mut general =
-            Self { encoder, main, outline: ExternalModelInterface::default(), note, place: String::new() };
+            Self { encoder, main, outline: ExternalModelInterface::default(), note, location: String::new() };
         general.outline = text::outline(&general, &ConfigReader::new(config.clone()))?;
         Ok(general)
     }
 
-    /// Adds the model's place to an error.
+    /// Adds the model's location to an error.
     fn placed<T>(&self, outcome: Result<T>) -> Result<T> {
-        outcome.map_err(|error| if self.place.is_empty() { error } else { error.within(&self.place) })
+        outcome.map_err(|error| if self.location.is_empty() { error } else { error.within(&self.location) })
     }
 
     /// Encodes a text, padded to `length` tokens that the attention mask hides, and returns the rows of its own tokens.
@@ -103,13 +103,13 @@ impl General {
     pub(super) fn read_padded(
         &self,
         ids: &[u32],
-        segments: &[u32],
+        token_types: &[u32],
         head: bool,
         length: usize,
     ) -> Result<Option<OutputMatrix>> {
         let reader = self.encoder.as_ref().unwrap_or(&self.main);
         match reader.takes("attention_mask") && !reader.takes("decoder_input_ids") {
-            true => text::read(self, ids, segments, head, length).map(Some),
+            true => text::read(self, ids, token_types, head, length).map(Some),
             false => Ok(None),
         }
     }
@@ -141,8 +141,8 @@ impl ExternalModel for General {
         self.note.clone()
     }
 
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix> {
-        self.placed(text::read(self, ids, segments, head, ids.len()))
+    fn encode(&self, ids: &[u32], token_types: &[u32], head: bool) -> Result<OutputMatrix> {
+        self.placed(text::read(self, ids, token_types, head, ids.len()))
     }
 
     fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix> {

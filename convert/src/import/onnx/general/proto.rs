@@ -45,17 +45,17 @@ fn graph(graph: &OnnxGraph<'_>, store: &mut ExternalData) -> Result<pb::GraphPro
     let given: Vec<_> = graph.tensors.iter().map(|tensor| tensor.name).collect();
     let given: std::collections::HashSet<_> = given.into_iter().collect();
     let inputs = graph.inputs.iter().filter(|port| !given.contains(port.name));
-    let place = |name: &str| crate::import::onnx::model::short(name);
+    let location = |name: &str| crate::import::onnx::model::short(name);
     Ok(pb::GraphProto {
         node: graph
             .nodes
             .iter()
-            .map(|each| node(each, store).map_err(|error| error.within(&place(each.name))))
+            .map(|each| node(each, store).map_err(|error| error.within(&location(each.name))))
             .collect::<Result<_>>()?,
         initializer: graph
             .tensors
             .iter()
-            .map(|each| tensor(each, store).map_err(|error| error.within(&place(each.name))))
+            .map(|each| tensor(each, store).map_err(|error| error.within(&location(each.name))))
             .collect::<Result<_>>()?,
         input: inputs.map(port).collect(),
         output: graph.outputs.iter().map(port).collect(),
@@ -63,7 +63,7 @@ fn graph(graph: &OnnxGraph<'_>, store: &mut ExternalData) -> Result<pb::GraphPro
     })
 }
 
-/// Refuses graphs that request more elements than any machine has.
+/// Rejects graphs that request more elements than any machine has.
 fn check_sizes(graph: &OnnxGraph<'_>) -> Result<()> {
     let constant = |name: &str| -> Option<Vec<i64>> {
         let given = graph.tensors.iter().find(|tensor| tensor.name == name);
@@ -155,7 +155,7 @@ fn tensor(tensor: &OnnxTensor<'_>, store: &mut ExternalData) -> Result<pb::Tenso
         None => data.to_vec(),
         Some(block) => {
             let mut floats = vec![0.0; data.len() / 2];
-            if !block.decode_row(&data, &mut floats) {
+            if !block.dequantize_row(&data, &mut floats) {
                 return Err(Error::corrupt("numbers", "have the wrong count"));
             }
             floats.into_iter().flat_map(f32::to_le_bytes).collect()

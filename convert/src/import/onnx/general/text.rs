@@ -45,7 +45,7 @@ pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<Extern
     ])?;
     let mut outline = ExternalModelInterface {
         vocabulary: config.count(&["vocab_size", "text_config/vocab_size"])?.unwrap_or(MAX_IDS),
-        segments: if main.takes("token_type_ids") {
+        token_types: if main.takes("token_type_ids") {
             config.count(&["type_vocab_size"])?.unwrap_or(2)
         } else {
             0
@@ -146,23 +146,23 @@ fn writes(config: &ConfigReader) -> bool {
 pub(super) fn read(
     general: &General,
     ids: &[u32],
-    segments: &[u32],
+    token_types: &[u32],
     head: bool,
     length: usize,
 ) -> Result<OutputMatrix> {
     let reads = general.outline.reads.ok_or_else(not_text)?;
     if general.outline.writes {
-        return read_whole(general, ids, segments, length);
+        return read_whole(general, ids, token_types, length);
     }
-    rows_of(general, ids, segments, if head { reads } else { OutputHead::Hidden }, length)
+    rows_of(general, ids, token_types, if head { reads } else { OutputHead::Hidden }, length)
 }
 
 /// Returns the decoder's input for a text: hidden states of the encoder, or the ids if the graph contains the encoder.
-fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -> Result<OutputMatrix> {
+fn read_whole(general: &General, ids: &[u32], token_types: &[u32], length: usize) -> Result<OutputMatrix> {
     let Some(encoder) = &general.encoder else {
         return Ok(OutputMatrix { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
     };
-    let outputs = encoder.run(&text_inputs(encoder, ids, segments, None, length)?)?;
+    let outputs = encoder.run(&text_inputs(encoder, ids, token_types, None, length)?)?;
     rows(pick(&outputs, &["last_hidden_state", "encoder_hidden_states"])?, ids.len())
 }
 
@@ -190,12 +190,12 @@ fn scores(general: &General, ids: &[u32], memory: Option<&OutputMatrix>) -> Resu
 fn rows_of(
     general: &General,
     ids: &[u32],
-    segments: &[u32],
+    token_types: &[u32],
     head: OutputHead,
     length: usize,
 ) -> Result<OutputMatrix> {
     let main = &general.main;
-    let mut inputs = text_inputs(main, ids, segments, None, length)?;
+    let mut inputs = text_inputs(main, ids, token_types, None, length)?;
     // The first token has global attention if it gives the classes.
     if head == OutputHead::Class
         && let Some(NamedTensor { shape, numbers: TensorElements::Integers(seen), .. }) =
@@ -255,7 +255,7 @@ fn rows(tensor: &NamedTensor, count: usize) -> Result<OutputMatrix> {
 fn text_inputs(
     runner: &GeneralGraph,
     ids: &[u32],
-    segments: &[u32],
+    token_types: &[u32],
     memory: Option<&OutputMatrix>,
     length: usize,
 ) -> Result<Vec<NamedTensor>> {
@@ -280,7 +280,7 @@ fn text_inputs(
             }
             name if is_ids(name) => padded(&mut ids.iter().map(|&id| i64::from(id))),
             "attention_mask" | "decoder_attention_mask" => padded(&mut ids.iter().map(|_| 1)),
-            "token_type_ids" => padded(&mut segments.iter().map(|&segment| i64::from(segment))),
+            "token_type_ids" => padded(&mut token_types.iter().map(|&token_type| i64::from(token_type))),
             GLOBAL => vec![0; length],
             "position_ids" => (0..length as i64).collect(),
             "encoder_attention_mask" => ones(read),

@@ -51,7 +51,7 @@ pub(super) struct Planner<'a> {
     pub(super) quantized: Vec<Quantized>,
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
-    /// The angles of each RoPE table.
+    /// The cosines and sines of each RoPE table.
     pub(super) rope_frequencies: Vec<Option<BufferView>>,
     /// The MoE slots of each router output, freed together with it.
     pub(super) slots: Vec<(ValueId, BufferView, PlannedBuffer)>,

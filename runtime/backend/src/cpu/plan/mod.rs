@@ -31,7 +31,7 @@ pub(crate) struct BufferView {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RowOp {
     /// Computes the RoPE cosines and sines of the row's position.
-    RopeAngles { rope: usize, to: BufferView },
+    RopeCosSin { rope: usize, to: BufferView },
     /// Looks up the token embedding.
     Embed { table: WeightId, to: BufferView },
     /// Looks up the segment embedding.
@@ -58,7 +58,7 @@ pub(crate) enum RowOp {
         to: BufferView,
     },
     /// See [`siskin_kernels::ops::rope`].
-    Rope { angles: BufferView, head_size: usize, from: BufferView, to: BufferView },
+    Rope { cos_sin: BufferView, head_size: usize, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::activation`].
     Activate { function: ActivationFunction, from: BufferView, to: BufferView },
     /// The activation of `gate`, times `up`.

@@ -74,14 +74,14 @@ impl PlanLowering for Im2col {
 
 impl PlanLowering for Rope {
     fn plan(&self, planner: &mut Planner<'_>, node: &Node) -> Result<()> {
-        let (angles, head_size) = (planner.angles_of(self.rope), self.head_size);
-        planner.row_wise(node, |[from, _], to| RowOp::Rope { angles, head_size, from, to })
+        let (cos_sin, head_size) = (planner.cos_sin_of(self.rope), self.head_size);
+        planner.row_wise(node, |[from, _], to| RowOp::Rope { cos_sin, head_size, from, to })
     }
 }
 
 impl Planner<'_> {
-    /// Returns the angles of a RoPE table for each row, and plans their computation on first use.
-    fn angles_of(&mut self, rope: usize) -> BufferView {
+    /// Returns the cosines and sines of a RoPE table for each row, and plans their computation on first use.
+    fn cos_sin_of(&mut self, rope: usize) -> BufferView {
         if let Some(view) = self.rope_frequencies[rope] {
             return view;
         }
@@ -89,7 +89,7 @@ impl Planner<'_> {
         let stride = columns.next_multiple_of(16);
         let buffer = self.arena.allocate(stride * self.max_rows.tokens, self.row_step(RowKind::Tokens));
         let to = BufferView { offset: buffer.offset, stride, columns };
-        self.row_op(RowKind::Tokens, RowOp::RopeAngles { rope, to });
+        self.row_op(RowKind::Tokens, RowOp::RopeCosSin { rope, to });
         self.rope_frequencies[rope] = Some(to);
         to
     }

@@ -9,7 +9,7 @@ use crate::ops::KernelLimits;
 /// The head sizes that kernels are compiled for; smaller heads are padded with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
 
-/// Refuses attention variants without kernels, or whose kernels need more than `shared` bytes of shared memory.
+/// Rejects attention variants without kernels, or whose kernels need more than `shared` bytes of shared memory.
 pub(super) fn check(description: &Attention, limits: KernelLimits) -> Result<()> {
     let KernelLimits { precision, shared_memory: shared } = limits;
     if description.head_size > SIZES[SIZES.len() - 1] {

@@ -13,7 +13,7 @@ pub struct Ctranslate2Config {
     pub recognizes: fn(HasTensor<'_>) -> bool,
     /// Whether queries are divided by the square root of the head size.
     pub scales_queries: bool,
-    /// Reads the hyper-parameters, under the keys of Hugging Face.
+    /// Reads the hyperparameters, under the keys of Hugging Face.
     pub config: fn(&dyn Ctranslate2Source) -> Result<Map<String, Value>>,
 }
 

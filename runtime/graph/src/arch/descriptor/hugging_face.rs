@@ -189,12 +189,12 @@ impl HuggingFaceKeys {
 }
 
 /// Returns the attention type of each layer.
-pub(in crate::arch) fn layer_types(hyper: &ModelConfig) -> Value {
+pub(in crate::arch) fn layer_types(model_config: &ModelConfig) -> Value {
     let kind = |window: &Option<usize>| match window {
         Some(_) => "sliding_attention",
         None => "full_attention",
     };
-    hyper.windows.iter().map(kind).collect()
+    model_config.windows.iter().map(kind).collect()
 }
 
 /// Returns true if the weights of selected experts are normalized to a sum of one.

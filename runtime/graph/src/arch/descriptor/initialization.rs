@@ -36,7 +36,7 @@ pub(in crate::arch) const LLAMA_TENSORS: &[&str] = &[
 ];
 
 /// GPT-2's deviation: that of projections into the residual stream falls with the number of layers.
-pub(in crate::arch) fn falling_with_depth(weight: &Weight, hyper: &ModelConfig) -> f64 {
+pub(in crate::arch) fn falling_with_depth(weight: &Weight, model_config: &ModelConfig) -> f64 {
     let adds = ["attn_output.", "ffn_down.", "out_proj."].iter().any(|name| weight.name.contains(name));
-    if adds { 0.02 / (2.0 * hyper.layers as f64).sqrt() } else { 0.02 }
+    if adds { 0.02 / (2.0 * model_config.layers as f64).sqrt() } else { 0.02 }
 }

@@ -81,8 +81,8 @@ pub(crate) type NamedValues = Vec<(&'static str, Value)>;
 pub struct ExportedModel<'a> {
     /// Its configuration.
     pub config: &'a ConfigReader,
-    /// Its hyper-parameters.
-    pub hyper: &'a ModelConfig,
+    /// Its hyperparameters.
+    pub model_config: &'a ModelConfig,
     /// Its graphs.
     pub graphs: &'a Graphs,
     /// Returns true if it has the tensor of this name.
@@ -90,7 +90,7 @@ pub struct ExportedModel<'a> {
 }
 
 impl ExportedModel<'_> {
-    /// Returns the graph that hyper-parameters are taken from: the decoder if there is one.
+    /// Returns the graph that hyperparameters are taken from: the decoder if there is one.
     pub fn main_graph(&self) -> Option<&Graph> {
         self.graphs.decoder.as_ref().or(self.graphs.encoder.as_ref())
     }

@@ -38,11 +38,11 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
      * Cancels the running call within milliseconds, from any thread.
      *
      * An answer of a [Session] ends: its flow completes normally, [Session.next] returns `null`, and
-     * [Session.finishReason] is [FinishReason.CANCELLED]. No token is lost: [Session.generateText] continues the
+     * [Session.finishReason] is [FinishReason.CANCELED]. No token is lost: [Session.generateText] continues the
      * answer. Between two tokens, the cancellation ends the answer before the next one, unless a new answer is begun.
      * Prompts that wait for their turn or for a paused session are canceled too.
      *
-     * All other calls throw [SiskinException.Cancelled], and can be repeated. A cancellation without a running call or
+     * All other calls throw [SiskinException.Canceled], and can be repeated. A cancellation without a running call or
      * answer has no effect. To cancel with structured concurrency, cancel the coroutine instead.
      */
     public fun cancel() {
@@ -54,7 +54,7 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
     /**
      * Called while the handle is locked, when a call was canceled by a [cancel] that followed the first [since] ones.
      */
-    internal open fun onCallCancelled(since: Int) {}
+    internal open fun onCallCanceled(since: Int) {}
 
     /** Repeats a pending cancellation after the library has cleared all cancellations. */
     internal fun repeatCancellation() {
@@ -65,11 +65,11 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
     /**
      * Runs [block] on a background thread while the handle is locked. If the coroutine is canceled after the result
      * was computed, the result goes to [undelivered]; if that is `null`, the caller still receives the result, and its
-     * next suspending call throws. [cancelled] is called while the handle is locked, if [cancel] canceled the call.
+     * next suspending call throws. [canceled] is called while the handle is locked, if [cancel] canceled the call.
      */
     internal suspend fun <T> call(
         undelivered: ((T) -> Unit)? = null,
-        cancelled: () -> Unit = {},
+        canceled: () -> Unit = {},
         block: (Long) -> T,
     ): T = mutex.withLock {
         val call = BackgroundCall(native, cancelCount.value)
@@ -78,8 +78,8 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
             runInBackground(call::cancel, undelivered) { call.run(block) }
         } finally {
             if (call.isCancelled && cancelCount.value != call.since) {
-                onCallCancelled(call.since)
-                cancelled()
+                onCallCanceled(call.since)
+                canceled()
             }
             running = null
         }
@@ -99,7 +99,7 @@ internal class BackgroundCall(private val native: NativePointer, val since: Int)
     private var progress = Progress.WAITING
     private var isRequested = false
 
-    /** Whether the call ended with [SiskinException.Cancelled]. */
+    /** Whether the call ended with [SiskinException.Canceled]. */
     var isCancelled = false
         private set
 
@@ -129,28 +129,28 @@ internal class BackgroundCall(private val native: NativePointer, val since: Int)
                 end()
             }
         }
-    } catch (error: SiskinException.Cancelled) {
+    } catch (error: SiskinException.Canceled) {
         isCancelled = true
         throw error
     }
 
     private fun begin(): Unit = synchronized(this) {
-        if (isRequested) throw cancelledError()
+        if (isRequested) throw canceledError()
         progress = Progress.RUNNING
     }
 
-    /** The library reports `Cancelled` for a call that was canceled, closed or paused; callers see which it was. */
+    /** The library reports `Canceled` for a call that was canceled, closed or paused; callers see which it was. */
     private fun translate(error: SiskinException): SiskinException = when {
-        error !is SiskinException.Cancelled && error !is SiskinException.Paused -> error
+        error !is SiskinException.Canceled && error !is SiskinException.Paused -> error
         native.isClosed -> SiskinException.Closed(native.name)
-        synchronized(this) { isRequested } -> cancelledError()
-        error is SiskinException.Cancelled && !error.isByCaller ->
+        synchronized(this) { isRequested } -> canceledError()
+        error is SiskinException.Canceled && !error.isByCaller ->
             SiskinException.Paused(native.name, "was paused; resume it first")
         else -> error
     }
 
-    private fun cancelledError() =
-        SiskinException.Cancelled(native.name, "the call was canceled; it can be repeated", isByCaller = true)
+    private fun canceledError() =
+        SiskinException.Canceled(native.name, "the call was canceled; it can be repeated", isByCaller = true)
 
     /** Clears a cancellation that came too late for this call, so that it does not cancel the next one. */
     private fun end(): Unit = synchronized(this) {
@@ -177,13 +177,13 @@ internal suspend fun <T> runInBackground(cancel: () -> Unit, undelivered: ((T) -
                 continuation.resumeWith(result)
             }
         }
-    } catch (cancelled: CancellationException) {
+    } catch (canceled: CancellationException) {
         withContext(NonCancellable) { ended.join() }
         outcome?.onSuccess { result ->
             if (undelivered == null) return result
             undelivered(result)
         }
-        throw cancelled
+        throw canceled
     }
 }
 

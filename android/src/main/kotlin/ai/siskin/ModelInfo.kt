@@ -18,7 +18,7 @@ public data class ModelInfo internal constructor(
     public val threads: Int,
     /** What the model can do. */
     public val capabilities: Set<Capability>,
-    /** Warnings about how the model runs, such as that it is slower than it could be. */
+    /** Warnings about how the model runs, for example that it cannot use the fast kernels. */
     public val warnings: List<String>,
 ) {
     internal companion object {

@@ -74,7 +74,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     private suspend inline fun generate(prompt: () -> Unit, emit: (TextChunk) -> Unit) {
         try {
             prompt()
-        } catch (_: SiskinException.Cancelled) {
+        } catch (_: SiskinException.Canceled) {
             return
         }
         while (true) emit(next() ?: break)
@@ -118,8 +118,8 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     public suspend fun next(): TextChunk? = repeatAfterPause { since ->
         val keep = { chunk: TextChunk? -> if (chunk != null) undelivered = chunk }
         try {
-            call(keep, ::onAnswerCancelled) { nextChunk(it, since) }
-        } catch (_: SiskinException.Cancelled) {
+            call(keep, ::onAnswerCanceled) { nextChunk(it, since) }
+        } catch (_: SiskinException.Canceled) {
             null
         }
     }
@@ -128,10 +128,10 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         val count = cancelCount.value
         if (isAnswering && count != cancellationsSeen || count != since) {
             cancellationsSeen = count
-            onAnswerCancelled()
+            onAnswerCanceled()
             return null
         }
-        finishReason = finishReason.takeUnless { it == FinishReason.CANCELLED }
+        finishReason = finishReason.takeUnless { it == FinishReason.CANCELED }
         undelivered?.let { chunk ->
             undelivered = null
             return chunk
@@ -264,13 +264,13 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         answer.toString()
     }
 
-    override fun onCallCancelled(since: Int) {
+    override fun onCallCanceled(since: Int) {
         // If an earlier cancellation is still pending, it ends the answer before its next token.
         if (cancellationsSeen == since) cancellationsSeen = cancelCount.value
     }
 
-    private fun onAnswerCancelled() {
-        finishReason = FinishReason.CANCELLED
+    private fun onAnswerCanceled() {
+        finishReason = FinishReason.CANCELED
     }
 
     /**
@@ -279,15 +279,15 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
      * repeated if they processed no token.
      */
     private suspend fun begin(comparesPrefix: Boolean, since: Int, prompt: (Long) -> Unit): Unit =
-        call(cancelled = ::onAnswerCancelled) { pointer ->
+        call(canceled = ::onAnswerCanceled) { pointer ->
             if (cancelCount.value != since) {
-                onAnswerCancelled()
-                throw cancelledPrompt()
+                onAnswerCanceled()
+                throw canceledPrompt()
             }
             val before = position(pointer)
             try {
                 prompt(pointer)
-            } catch (interrupted: SiskinException.Cancelled) {
+            } catch (interrupted: SiskinException.Canceled) {
                 val isUnchanged = comparesPrefix || position(pointer) == before
                 throw if (isUnchanged) interrupted else pausedMidPrompt()
             }
@@ -309,8 +309,8 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         this.isAnswering = isAnswering
     }
 
-    private fun cancelledPrompt() =
-        SiskinException.Cancelled(native.name, "the prompt was canceled; it can be repeated", isByCaller = true)
+    private fun canceledPrompt() =
+        SiskinException.Canceled(native.name, "the prompt was canceled; it can be repeated", isByCaller = true)
 
     private fun pausedMidPrompt() = SiskinException.Paused(
         native.name,

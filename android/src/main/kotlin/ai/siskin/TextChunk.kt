@@ -49,7 +49,7 @@ public enum class FinishReason {
     CONTEXT,
 
     /** [CancellableHandle.cancel] ended the answer or its prompt. [Session.generateText] continues an answer. */
-    CANCELLED,
+    CANCELED,
 }
 
 /** Receives the chunks of an answer as they are generated. */

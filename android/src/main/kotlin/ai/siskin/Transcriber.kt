@@ -76,7 +76,7 @@ public class Transcriber internal constructor(pointer: Long) :
     }
 
     /**
-     * Transcribes the bytes of a WAVE file, from the buffer's position to its limit. A direct buffer is not copied, and
+     * Transcribes the bytes of a WAV file, from the buffer's position to its limit. A direct buffer is not copied, and
      * must not change until the call ends.
      */
     public suspend fun transcribeWav(wav: ByteBuffer): Transcript {
@@ -88,7 +88,7 @@ public class Transcriber internal constructor(pointer: Long) :
         }
     }
 
-    /** Transcribes the bytes of a WAVE file. */
+    /** Transcribes the bytes of a WAV file. */
     public suspend fun transcribeWav(wav: ByteArray): Transcript = transcribeWav(ByteBuffer.wrap(wav))
 
     /** Sets the spoken language, such as `en`; `null` detects it. */

@@ -42,7 +42,7 @@ class CancelTest {
     }
 
     @Test
-    fun `cancelling a coroutine takes milliseconds`() = runTest {
+    fun `canceling a coroutine takes milliseconds`() = runTest {
         assumeNotNull(resource("siskin.smollm2"))
         Model.open(resource("siskin.smollm2")!!.path).use { model ->
             model.session { context = 4096 + 64; sampler = Sampler.greedy() }.use { session ->
@@ -87,7 +87,7 @@ class CancelTest {
         withModel("chat") { model ->
             model.greedySession(96).use { session ->
                 val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
-                var cancelled = 0
+                var canceled = 0
                 repeat(40) {
                     session.reset()
                     session.promptRaw("abc")
@@ -98,13 +98,13 @@ class CancelTest {
                         }
                         val target = tokens.size + (1..9).random()
                         while (tokens.size < target && job.isActive) Thread.onSpinWait()
-                        cancelled += if (job.isActive) 1 else 0
+                        canceled += if (job.isActive) 1 else 0
                         job.cancelAndJoin()
                     } while (session.finishReason == null)
                     assertEquals(expected, tokens)
                 }
-                println("cancel: $cancelled cancellations in forty answers of ${expected.size} tokens")
-                assertTrue(cancelled > 5)
+                println("cancel: $canceled cancellations in forty answers of ${expected.size} tokens")
+                assertTrue(canceled > 5)
             }
         }
     }
@@ -115,7 +115,7 @@ class CancelTest {
             model.greedySession(96).use { session ->
                 val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
                 val expectedText = session.run { reset(); complete("abc").toList() }.joinToString("")
-                var cancelled = 0
+                var canceled = 0
                 repeat(60) { round ->
                     session.reset()
                     val tokens = CopyOnWriteArrayList<Int>()
@@ -129,13 +129,13 @@ class CancelTest {
                         val target = tokens.size + texts.size + (1..5).random()
                         while (tokens.size + texts.size < target && job.isActive) Thread.onSpinWait()
                         repeat((0..200).random()) { Thread.onSpinWait() }
-                        cancelled += if (job.isActive) 1 else 0
+                        canceled += if (job.isActive) 1 else 0
                         job.cancelAndJoin()
                     } while (session.finishReason == null)
                     if (round % 2 == 0) assertEquals(expected, tokens) else assertEquals(expectedText, texts.joinToString(""))
                 }
-                println("cancel: $cancelled cancellations of the flows of sixty answers")
-                assertTrue(cancelled > 5)
+                println("cancel: $canceled cancellations of the flows of sixty answers")
+                assertTrue(canceled > 5)
             }
         }
     }
@@ -173,7 +173,7 @@ class CancelTest {
                     if (tokens.size == 3) session.cancel()
                 }
                 assertEquals(3, tokens.size)
-                assertEquals(FinishReason.CANCELLED, session.finishReason)
+                assertEquals(FinishReason.CANCELED, session.finishReason)
                 session.cancel()
                 session.cancel()
                 assertNull(session.next())
@@ -187,11 +187,11 @@ class CancelTest {
     }
 
     @Test
-    fun `cancelling during a token loses none`() = runTest {
+    fun `canceling during a token loses none`() = runTest {
         withModel("chat") { model ->
             model.greedySession(96).use { session ->
                 val expected = session.complete("abc").toList().joinToString("")
-                var cancelled = 0
+                var canceled = 0
                 repeat(40) {
                     session.reset()
                     session.promptRaw("abc")
@@ -203,12 +203,12 @@ class CancelTest {
                         repeat((0..20_000).random()) { Thread.onSpinWait() }
                         session.cancel()
                         flow.await()
-                        if (session.finishReason == FinishReason.CANCELLED) cancelled++
-                    } while (session.finishReason == FinishReason.CANCELLED)
+                        if (session.finishReason == FinishReason.CANCELED) canceled++
+                    } while (session.finishReason == FinishReason.CANCELED)
                     assertEquals(expected, "$text")
                 }
-                println("cancel: $cancelled of the flows of forty answers completed early")
-                assertTrue(cancelled > 5)
+                println("cancel: $canceled of the flows of forty answers completed early")
+                assertTrue(canceled > 5)
             }
         }
     }
@@ -226,8 +226,8 @@ class CancelTest {
                 val prompt = async(start = CoroutineStart.UNDISPATCHED) { runCatching { session.promptRaw("abc") } }
                 session.cancel()
                 assertEquals(emptyList<String>(), flow.await())
-                assertTrue("$prompt", prompt.await().exceptionOrNull() is SiskinException.Cancelled)
-                assertEquals(FinishReason.CANCELLED, session.finishReason)
+                assertTrue("$prompt", prompt.await().exceptionOrNull() is SiskinException.Canceled)
+                assertEquals(FinishReason.CANCELED, session.finishReason)
                 assertEquals(0, session.stats().position)
                 running.join()
                 assertEquals(expected, session.complete("abc").toList())
@@ -287,7 +287,7 @@ class CancelTest {
                         session.reset()
                         session.promptRaw("abc")
                         session.generateChunks().collect { session.cancel() }
-                        assertEquals(FinishReason.CANCELLED, session.finishReason)
+                        assertEquals(FinishReason.CANCELED, session.finishReason)
                     }
                     coroutineContext.isActive
                 }

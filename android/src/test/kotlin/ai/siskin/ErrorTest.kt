@@ -19,13 +19,13 @@ class ErrorTest {
         val classes = codes.map { (name, code) ->
             val error = assertThrows<SiskinException> { NativeTesting.error(code) }
             assertEquals(name, code, error.code)
-            if (error is SiskinException.Cancelled || error is SiskinException.Busy ||
+            if (error is SiskinException.Canceled || error is SiskinException.Busy ||
                 error is SiskinException.OutOfMemory
             ) {
-                // These errors are static: they have a fixed message and no place.
-                assertEquals("", error.place)
+                // These errors are static: they have a fixed message and no location.
+                assertEquals("", error.location)
             } else {
-                assertEquals("testing", error.place)
+                assertEquals("testing", error.location)
                 assertEquals("requested by the test", error.message)
             }
             assertFalse(name, error is SiskinException.Unknown)

@@ -25,7 +25,7 @@ class JavaTest {
             model.greedySession(24).use { session ->
                 val expected = session.chat("hello").toList().joinToString("")
                 session.reset()
-                assertEquals(FinishReason.CANCELLED, JavaClient.cancelAfter(session, 3))
+                assertEquals(FinishReason.CANCELED, JavaClient.cancelAfter(session, 3))
                 assertEquals(3, session.stats().generatedTokens - 24)
                 val rest = session.generateBlocking()
                 assertTrue(expected.endsWith(rest) && rest.length in 1 until expected.length)

@@ -65,7 +65,7 @@ class ModelTest {
     fun `a progress listener receives progress and can abort`() = runTest {
         val source = resource("siskin.models")!!.resolve("chat").path
         val calls = AtomicInteger()
-        val options = ModelOptions().apply { usePackedCache = false; recipe = "w4i" }
+        val options = ModelOptions().apply { usePackedCache = false; quantization = "w4i" }
         options.progressListener = ProgressListener { done, total ->
             assertTrue(done >= 0 && total >= 0)
             calls.incrementAndGet()
@@ -74,7 +74,7 @@ class ModelTest {
         Model.open(source, options).use { assertEquals("llama", it.info.family) }
         assertTrue(calls.get() > 0)
         options.progressListener = ProgressListener { _, _ -> false }
-        assertThrows<SiskinException.Cancelled> { Model.open(source, options) }
+        assertThrows<SiskinException.Canceled> { Model.open(source, options) }
         options.progressListener = ProgressListener { _, _ -> throw IllegalStateException("disk full") }
         assertEquals("disk full", assertThrows<IllegalStateException> { Model.open(source, options) }.message)
         options.progressListener = ProgressListener { _, _ -> calls.decrementAndGet() > 0 || throw IllegalStateException("at the end") }
@@ -133,7 +133,7 @@ class ModelTest {
         assertThrows<SiskinException.Argument> { Model.open(smallModel("vectors")) { adapter = smallModel("adapter") } }
         // A base model with other weights needs `allowAnyBase`.
         val source = resource("siskin.models")!!.resolve("chat").path
-        val other = ModelOptions().apply { usePackedCache = false; recipe = "w8r"; adapter = smallModel("adapter") }
+        val other = ModelOptions().apply { usePackedCache = false; quantization = "w8r"; adapter = smallModel("adapter") }
         assertThrows<SiskinException.Argument> { Model.open(source, other) }
         other.allowAnyBase = true
         Model.open(source, other).close()

@@ -90,12 +90,12 @@ class SessionStateTest {
             val session = model.greedySession(40)
             session.promptRaw("go on")
             session.pause()
-            val cancelled = launch(Dispatchers.IO) { session.generateText().collect() }
+            val canceled = launch(Dispatchers.IO) { session.generateText().collect() }
             val closed = async(Dispatchers.IO) { runCatching { session.generateText().collect() } }
             val prompt = async(Dispatchers.IO) { runCatching { session.prompt("hello") } }
             delay(50)
-            assertTrue(cancelled.isActive && closed.isActive && prompt.isActive)
-            withTimeout(5000) { cancelled.cancelAndJoin() }
+            assertTrue(canceled.isActive && closed.isActive && prompt.isActive)
+            withTimeout(5000) { canceled.cancelAndJoin() }
             session.close()
             for (call in listOf(closed, prompt)) {
                 val error = withTimeout(5000) { call.await().exceptionOrNull() }
@@ -124,8 +124,8 @@ class SessionStateTest {
                 val outcome = withTimeout(5000) { answer.await() }
                 assertTrue("$outcome", outcome.isSuccess)
                 val error = withTimeout(5000) { prompt.await().exceptionOrNull() }
-                assertTrue("$error", error is SiskinException.Cancelled)
-                assertEquals(FinishReason.CANCELLED, session.finishReason)
+                assertTrue("$error", error is SiskinException.Canceled)
+                assertEquals(FinishReason.CANCELED, session.finishReason)
             }
             session.resume()
             assertEquals(all, session.generateText().toList())
@@ -145,10 +145,10 @@ class SessionStateTest {
                 // Runs after the prompt was rejected.
                 session.stats()
                 session.cancel()
-                assertTrue(withTimeout(5000) { prompt.await().exceptionOrNull() } is SiskinException.Cancelled)
+                assertTrue(withTimeout(5000) { prompt.await().exceptionOrNull() } is SiskinException.Canceled)
                 session.resume()
                 assertNull(session.next())
-                assertEquals(FinishReason.CANCELLED, session.finishReason)
+                assertEquals(FinishReason.CANCELED, session.finishReason)
                 assertEquals(all, session.generateText().toList())
             }
         }
@@ -157,7 +157,7 @@ class SessionStateTest {
     @Test
     fun `a cancellation is not mistaken for a pause`() = runTest {
         withModel("chat") { model ->
-            var cancelled = 0
+            var canceled = 0
             repeat(40) { round ->
                 model.session().use { session ->
                     val begun = CompletableDeferred<Unit>()
@@ -168,7 +168,7 @@ class SessionStateTest {
                                 session.reset()
                                 session.promptRaw("go on")
                                 session.generateChunks().collect { begun.complete(Unit) }
-                            } while (repeats && session.finishReason != FinishReason.CANCELLED)
+                            } while (repeats && session.finishReason != FinishReason.CANCELED)
                             session.finishReason
                         }
                     }
@@ -182,14 +182,14 @@ class SessionStateTest {
                     } while (repeats && answer.isActive)
                     // A paused answer would wait for ever.
                     val outcome = withTimeout(5000) { answer.await() }
-                    val isCancelled = outcome.getOrNull() == FinishReason.CANCELLED ||
-                        outcome.exceptionOrNull() is SiskinException.Cancelled
-                    if (isCancelled) cancelled++
+                    val isCancelled = outcome.getOrNull() == FinishReason.CANCELED ||
+                        outcome.exceptionOrNull() is SiskinException.Canceled
+                    if (isCancelled) canceled++
                     // Otherwise the only answer had ended before.
                     else assertTrue("$outcome", outcome.isSuccess && !repeats)
                 }
             }
-            assertTrue("$cancelled", cancelled > 20)
+            assertTrue("$canceled", canceled > 20)
         }
     }
 

@@ -38,7 +38,7 @@ public class ModelOptions {
      * The weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or `q4_k`. Default:
      * the weight types of the source.
      */
-    public var recipe: String? = null
+    public var quantization: String? = null
 
     /** Receives progress while a non-`.siskin` model is packed. */
     public var progressListener: ProgressListener? = null
@@ -54,7 +54,7 @@ public class ModelOptions {
         copyAdapter(options)
         // By hand: one conversion with the folder of the cache.
         copyCacheMode(options)
-        recipe?.let { NativeModelOptions.setRecipe(options, it.encodeToByteArray()) }
+        quantization?.let { NativeModelOptions.setQuantization(options, it.encodeToByteArray()) }
     }
 }
 
@@ -75,7 +75,7 @@ internal object NativeModelOptions {
 
     @JvmStatic external fun setCacheFolder(options: Long, path: ByteArray)
 
-    @JvmStatic external fun setRecipe(options: Long, recipe: ByteArray)
+    @JvmStatic external fun setQuantization(options: Long, quantization: ByteArray)
 
     @JvmStatic external fun free(options: Long)
 }

@@ -41,7 +41,7 @@ class AndroidTest {
             val assets = AssetManager(apk.path, 16384, length)
             Model.open(assets, "chat.siskin").use { assertEquals(expected, answer(it)) }
             val error = assertThrows<SiskinException.Io> { Model.open(assets, "other.siskin") }
-            assertTrue("noCompress" in error.message && error.place == "other.siskin" && error.cause != null)
+            assertTrue("noCompress" in error.message && error.location == "other.siskin" && error.cause != null)
         }
         apk.delete()
         val file = ParcelFileDescriptor(smallModel("chat"))

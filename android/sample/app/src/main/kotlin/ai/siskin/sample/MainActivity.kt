@@ -63,7 +63,7 @@ class MainActivity : Activity() {
             model.throttle = Throttle.Adaptive
             use(model)
         } catch (error: SiskinException) {
-            showStatus("${error.place}: ${error.message}")
+            showStatus("${error.location}: ${error.message}")
         }
     }
 

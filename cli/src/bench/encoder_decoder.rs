@@ -3,7 +3,7 @@
 use super::{Args, FIRST_PROMPT, decoded, finish, ids, measure, measured, median, milliseconds, sequences};
 use crate::output::{self, round};
 use serde_json::Value;
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{Model, Result, Session, SessionOptions};
 use std::time::Instant;
 
@@ -12,12 +12,13 @@ const FRAMES: usize = 2;
 
 /// Encodes a text of `--prompt` tokens, or a whole audio window, and generates `--generate` tokens.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
-    let hyper = model.config();
-    let source = match hyper.features {
-        0 => Tokens::from(ids(args.prompt.clamp(1, hyper.encoder_context.max(1)), model)?),
-        columns => {
-            Tokens { features: vec![0.0; FRAMES * hyper.encoder_context * columns], ..Tokens::default() }
-        }
+    let model_config = model.config();
+    let source = match model_config.features {
+        0 => EncoderInput::from(ids(args.prompt.clamp(1, model_config.encoder_context.max(1)), model)?),
+        columns => EncoderInput {
+            features: vec![0.0; FRAMES * model_config.encoder_context * columns],
+            ..EncoderInput::default()
+        },
     };
     let mut session = model.session(SessionOptions {
         context: args.depth + args.generate.max(FIRST_PROMPT),
@@ -40,7 +41,7 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     }
     let read_ms = median(times);
     add("read_ms", round(read_ms, 3).into());
-    if hyper.features == 0 {
+    if model_config.features == 0 {
         add("read_tok_s", round(output::rate(source.ids.len(), read_ms / 1e3), 1).into());
     }
     if args.generate > 0 {

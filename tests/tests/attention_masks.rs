@@ -2,8 +2,8 @@
 //! `tests/golden-scripts/make_golden_kinds.py`.
 
 use siskin::{CpuFeatures, DeviceKind, ErrorKind, Model, Session, SessionOptions, StreamingWindow};
+use siskin_tests::attention_masks::{FIRST, PREFIX, RECENT, masked};
 use siskin_tests::golden::{LEVELS, devices, emulate, load, model, relative_error, score};
-use siskin_tests::kinds::{FIRST, PREFIX, RECENT, masked};
 
 fn options(window: Option<StreamingWindow>, batch: usize) -> SessionOptions {
     SessionOptions { window, batch, ..SessionOptions::default() }
@@ -147,9 +147,9 @@ fn states_are_forked_and_reset_and_do_not_go_back() {
         fork.truncate(13).unwrap();
         fork.prefill(&ids[..2]).unwrap();
         let longer: Vec<u32> = other.iter().chain(&ids[..2]).copied().collect();
-        assert_eq!(fork.logits(), whole(&longer), "{name}: after a refused truncation");
+        assert_eq!(fork.logits(), whole(&longer), "{name}: after a rejected truncation");
         fork.cancel_handle().cancel();
-        assert_eq!(fork.prefill(&ids[2..5]).unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(fork.prefill(&ids[2..5]).unwrap_err().kind(), ErrorKind::Canceled);
         fork.prefill(&ids[2..5]).unwrap();
         let longer: Vec<u32> = longer.iter().chain(&ids[2..5]).copied().collect();
         assert_eq!(fork.logits(), whole(&longer), "{name}: after a stop");
@@ -237,7 +237,7 @@ fn a_stop_while_the_past_is_computed_again_loses_nothing() {
             // The seventeenth token exceeds the original length.
             if stops && index >= 15 {
                 session.cancel_handle().cancel();
-                assert_eq!(session.prefill(&[*id]).unwrap_err().kind(), ErrorKind::Cancelled);
+                assert_eq!(session.prefill(&[*id]).unwrap_err().kind(), ErrorKind::Canceled);
                 assert_eq!(session.position(), index);
             }
             session.prefill(&[*id]).unwrap();

@@ -69,7 +69,7 @@ impl GraphLowering<'_, '_> {
     }
 
     /// Returns the cosines and sines of a RoPE table at each position.
-    fn angles(&mut self, rope: usize, offset: usize) -> (String, String) {
+    fn cos_sin(&mut self, rope: usize, offset: usize) -> (String, String) {
         let mut turn = |op: &str| {
             self.once(&format!("{op} {rope} {offset}"), |side| {
                 let table = side.graph.ropes[rope].clone();
@@ -106,7 +106,7 @@ impl GraphLowering<'_, '_> {
 
     /// Returns sines, then cosines.
     pub(super) fn sines(&mut self, rope: usize, offset: usize) -> String {
-        let (cosines, sines) = self.angles(rope, offset);
+        let (cosines, sines) = self.cos_sin(rope, offset);
         self.nodes.concat(&[&sines, &cosines], -1)
     }
 
@@ -114,7 +114,7 @@ impl GraphLowering<'_, '_> {
     pub(super) fn rotate(&mut self, x: &str, rope: usize, head_size: i64, columns: i64) -> String {
         let pairs = self.graph.ropes[rope].frequencies.len() as i64;
         let turn = |name: &str, side: &mut Self| {
-            let (cosines, sines) = side.angles(rope, 0);
+            let (cosines, sines) = side.cos_sin(rope, 0);
             let turned = if name == "cosines" { cosines } else { sines };
             side.once(&format!("{name} {rope} of heads"), |side| side.nodes.unsqueeze(&turned, &[2]))
         };

@@ -2,14 +2,14 @@
 //!
 //! Patterns are those of the models' own `tokenizer.json` where known.
 
-use super::split::{Behavior, Splitter};
+use super::split::{Behavior, PreTokenizerStep};
 use siskin_format::{Error, Result};
 
 /// The properties of a named pre-tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreTokenizer {
     /// How text is split.
-    pub splitters: Vec<Splitter>,
+    pub pre_tokenizers: Vec<PreTokenizerStep>,
     /// A piece that is a token becomes that token, regardless of merges (`ignore_merges`).
     pub whole_first: bool,
     /// The model expects a BOS token unless its file says otherwise.
@@ -178,19 +178,25 @@ const ADD_BOS: &[&str] = &[
 ];
 
 /// Returns the properties of the pre-tokenizer `name`; an error for unknown names.
-pub fn family(name: &str) -> Result<PreTokenizer> {
-    let splitters = match name {
-        "superbpe" => vec![Splitter::isolated(r"\p{N}+"), Splitter::DigitGroups { at_word_ends: false }],
+pub fn named_pre_tokenizer(name: &str) -> Result<PreTokenizer> {
+    let pre_tokenizers = match name {
+        "superbpe" => {
+            vec![PreTokenizerStep::isolated(r"\p{N}+"), PreTokenizerStep::DigitGroups { at_word_ends: false }]
+        }
         "afmoe" => vec![
-            Splitter::DigitGroups { at_word_ends: false },
-            Splitter::isolated(AFMOE_SCRIPTS),
-            Splitter::isolated(DEEPSEEK_3),
+            PreTokenizerStep::DigitGroups { at_word_ends: false },
+            PreTokenizerStep::isolated(AFMOE_SCRIPTS),
+            PreTokenizerStep::isolated(DEEPSEEK_3),
         ],
         "tiny_aya" | "cohere2moe" => {
-            vec![Splitter::DigitGroups { at_word_ends: true }, Splitter::isolated(GPT_4O)]
+            vec![PreTokenizerStep::DigitGroups { at_word_ends: true }, PreTokenizerStep::isolated(GPT_4O)]
         }
         "whitespace" => {
-            vec![Splitter::Pattern { pattern: r"\S+".to_owned(), behavior: Behavior::Removed, invert: true }]
+            vec![PreTokenizerStep::Pattern {
+                pattern: r"\S+".to_owned(),
+                behavior: Behavior::Removed,
+                invert: true,
+            }]
         }
         _ => {
             let row = PATTERNS.iter().find(|(names, _)| names.contains(&name));
@@ -200,12 +206,12 @@ pub fn family(name: &str) -> Result<PreTokenizer> {
                     format!("unknown pre-tokenizer {name:?}; update Siskin"),
                 )
             })?;
-            patterns.iter().map(|pattern| Splitter::isolated(pattern)).collect()
+            patterns.iter().map(|pattern| PreTokenizerStep::isolated(pattern)).collect()
         }
     };
     let spells_spaces = matches!(name, "gemma4" | "granite-embed-multi-311m" | "sarvam-moe");
     Ok(PreTokenizer {
-        splitters,
+        pre_tokenizers,
         whole_first: WHOLE_FIRST.contains(&name),
         add_bos: ADD_BOS.contains(&name),
         add_separator: matches!(name, "jina-v1-en" | "jina-v2-code" | "roberta-bpe"),
@@ -214,11 +220,14 @@ pub fn family(name: &str) -> Result<PreTokenizer> {
     })
 }
 
-/// Returns the name of a pre-tokenizer with the same splitters and `whole_first`, if there is one.
-pub fn family_like(splitters: &[Splitter], whole_first: bool) -> Option<&'static str> {
+/// Returns the name of a pre-tokenizer with the same pre_tokenizers and `whole_first`, if there is one.
+pub fn pre_tokenizer_like(pre_tokenizers: &[PreTokenizerStep], whole_first: bool) -> Option<&'static str> {
     let alike = |patterns: &[&str]| {
-        patterns.len() == splitters.len()
-            && patterns.iter().zip(splitters).all(|(pattern, step)| *step == Splitter::isolated(pattern))
+        patterns.len() == pre_tokenizers.len()
+            && patterns
+                .iter()
+                .zip(pre_tokenizers)
+                .all(|(pattern, step)| *step == PreTokenizerStep::isolated(pattern))
     };
     let names = PATTERNS.iter().filter(|(_, patterns)| alike(patterns)).flat_map(|(names, _)| names.iter());
     let mut names = names.copied();
@@ -234,13 +243,13 @@ mod tests {
     #[test]
     fn every_pattern_compiles() {
         for (names, patterns) in PATTERNS {
-            assert!(family(names[0]).is_ok());
+            assert!(named_pre_tokenizer(names[0]).is_ok());
             for pattern in *patterns {
                 Pattern::new(pattern).unwrap_or_else(|error| panic!("{names:?}: {error}"));
             }
         }
         Pattern::new(AFMOE_SCRIPTS).unwrap();
-        let error = family("no-such-model").unwrap_err();
+        let error = named_pre_tokenizer("no-such-model").unwrap_err();
         assert_eq!(error.kind(), siskin_format::ErrorKind::Unsupported);
         assert!(error.message().contains("no-such-model"));
     }

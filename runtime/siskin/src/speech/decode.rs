@@ -9,7 +9,7 @@ use crate::sample::random::SamplerRandom;
 /// The sampling temperatures of the attempts, in order.
 const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 /// The maximum period of a repetition that is detected, in tokens.
-const LONGEST_GROUP: usize = 32;
+const MAX_PERIOD: usize = 32;
 /// How often a group must repeat consecutively, and how many tokens the repetitions must span, to count as a loop.
 const TIMES: usize = 4;
 const MIN_TOKENS: usize = 24;
@@ -22,7 +22,7 @@ pub(super) struct DecodedWindow {
     /// The probability of no speech.
     pub no_speech_probability: f32,
     /// Whether the text ended in a repetition loop.
-    is_circle: bool,
+    is_repetitive: bool,
 }
 
 impl Transcriber {
@@ -62,10 +62,10 @@ impl Transcriber {
             };
             written.no_speech_probability = silence;
             let is_silent = silence > options.no_speech_threshold;
-            if !written.is_circle && (is_silent || written.log_probability >= SURE) {
+            if !written.is_repetitive && (is_silent || written.log_probability >= SURE) {
                 return Ok(written);
             }
-            let rank = |written: &DecodedWindow| (!written.is_circle, written.log_probability);
+            let rank = |written: &DecodedWindow| (!written.is_repetitive, written.log_probability);
             if best.as_ref().is_none_or(|best| rank(best) < rank(&written)) {
                 best = Some(written);
             }
@@ -74,7 +74,7 @@ impl Transcriber {
             ids: Vec::new(),
             log_probability: 0.0,
             no_speech_probability: silence,
-            is_circle: false,
+            is_repetitive: false,
         }))
     }
 
@@ -88,7 +88,7 @@ impl Transcriber {
     ) -> Result<DecodedWindow> {
         self.session.truncate(begin.0)?;
         self.scores.copy_from_slice(&begin.1);
-        let (mut ids, mut sum, mut is_circle) = (Vec::with_capacity(max), 0.0, false);
+        let (mut ids, mut sum, mut is_repetitive) = (Vec::with_capacity(max), 0.0, false);
         while ids.len() < max {
             let place = ProcessorContext { source: &[], text: &ids, prompt: 0, left: max - ids.len() };
             rules.apply(&mut self.scores, &place);
@@ -98,10 +98,10 @@ impl Transcriber {
                 break;
             }
             ids.push(choice.id);
-            if let Some(first) = circle(&ids) {
+            if let Some(first) = repetition(&ids) {
                 // The first occurrence is kept, as it may be right.
                 ids.truncate(first);
-                is_circle = true;
+                is_repetitive = true;
                 break;
             }
             if ids.len() < max {
@@ -110,7 +110,7 @@ impl Transcriber {
             }
         }
         let log_probability = sum / (ids.len() + 1) as f32;
-        Ok(DecodedWindow { ids, log_probability, no_speech_probability: 0.0, is_circle })
+        Ok(DecodedWindow { ids, log_probability, no_speech_probability: 0.0, is_repetitive })
     }
 
     /// Decodes by beam search.
@@ -133,16 +133,16 @@ impl Transcriber {
         ids.pop_if(|last| *last == self.special.end);
         let sum = score * libm::pow(ids.len().max(1) as f64, f64::from(options.length_penalty));
         let log_probability = (sum / (ids.len() + 1) as f64) as f32;
-        let first = circle(&ids);
+        let first = repetition(&ids);
         ids.truncate(first.unwrap_or(ids.len()));
-        Ok(DecodedWindow { ids, log_probability, no_speech_probability: 0.0, is_circle: first.is_some() })
+        Ok(DecodedWindow { ids, log_probability, no_speech_probability: 0.0, is_repetitive: first.is_some() })
     }
 }
 
 /// Returns where the first of the repeated groups ends if the list ends in a repetition loop.
-pub(super) fn circle(ids: &[u32]) -> Option<usize> {
+pub(super) fn repetition(ids: &[u32]) -> Option<usize> {
     let equal = |at: usize, group: usize| ids.get(at) == ids.get(at - group);
-    (1..=LONGEST_GROUP).find_map(|group| {
+    (1..=MAX_PERIOD).find_map(|group| {
         let least = (group * TIMES).max(MIN_TOKENS);
         let from = ids.len().checked_sub(least)? + group;
         if !(from..ids.len()).all(|at| equal(at, group)) {

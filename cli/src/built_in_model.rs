@@ -1,4 +1,4 @@
-//! The embedded model, which needs no other file.
+//! The built-in model, which needs no other file.
 
 use siskin::Result;
 use siskin::file::File;
@@ -14,12 +14,12 @@ struct Aligned<T: ?Sized>(T);
 /// The training config is `examples/train/shakespeare.toml`.
 static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../models/shakespeare.siskin"));
 
-/// Returns true if the path is the name of the embedded model and no such file exists.
+/// Returns true if the path is the name of the built-in model and no such file exists.
 pub(crate) fn is_meant(path: &Path) -> bool {
     path == Path::new(NAME) && !path.exists()
 }
 
-/// Opens the embedded model.
+/// Opens the built-in model.
 pub(crate) fn file() -> Result<File> {
     File::from_bytes(&MODEL.0)
 }

@@ -3,7 +3,7 @@
 use super::{Args, finish, ids, measured, median, milliseconds};
 use crate::output::{self, round};
 use serde_json::Value;
-use siskin::encoder::Tokens;
+use siskin::encoder::EncoderInput;
 use siskin::{EncoderOptions, Error, Model, OutputRows, Result};
 use std::time::Instant;
 
@@ -16,9 +16,9 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     let lengths: &[usize] = if args.lengths.is_empty() { &[args.prompt] } else { &args.lengths };
     let text = |index: usize| {
         let count = lengths[index % lengths.len()].clamp(1, max_length);
-        Ok(Tokens::from(ids(index * 31 + count, model)?.split_off(index * 31)))
+        Ok(EncoderInput::from(ids(index * 31 + count, model)?.split_off(index * 31)))
     };
-    let texts: Vec<Tokens> = (0..args.texts.max(1)).map(text).collect::<Result<_>>()?;
+    let texts: Vec<EncoderInput> = (0..args.texts.max(1)).map(text).collect::<Result<_>>()?;
     let mut encoder = model.encoder(EncoderOptions {
         cache: args.model_args.kv,
         head: false,

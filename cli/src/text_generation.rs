@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 /// Generation options of these commands.
 #[derive(clap::Args)]
-pub(crate) struct WritingArgs {
+pub(crate) struct TextGenerationArgs {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "VALUE", conflicts_with_all = ["sample", "greedy"])]
     diversity_penalty: Option<f32>,
     /// Length penalty: a score is divided by the length to this power; higher values prefer longer texts
-    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "VALUE")]
     length_penalty: Option<f32>,
     /// When to end a beam search that has as many finished candidates as beams
     #[arg(long, value_enum, value_name = "WHEN", conflicts_with_all = ["sample", "greedy"])]
@@ -140,7 +140,7 @@ fn spellings(model: &Model, option: &str, text: &str) -> Result<Vec<Vec<u32>>> {
     }
 }
 
-impl WritingArgs {
+impl TextGenerationArgs {
     /// Generates for all texts, and prints the results in input order. `task` returns the model's options for the task.
     pub(crate) fn run(
         &self,
@@ -153,17 +153,17 @@ impl WritingArgs {
         }
         let long = self.overflow.mode(0)?;
         let model = open.model(&self.model, &self.model_args)?;
-        let mut writing = Seq2SeqGenerateOptions { overflow: long, ..task(&model)? };
-        self.search.over(&model, &mut writing, self.sample || self.sampler.is_greedy())?;
+        let mut options = Seq2SeqGenerateOptions { overflow: long, ..task(&model)? };
+        self.search.over(&model, &mut options, self.sample || self.sampler.is_greedy())?;
         if self.sample {
-            writing.sampler = self.sampler.options()?;
-            writing.dry_breakers = self.sampler.dry_breakers().unwrap_or(writing.dry_breakers);
+            options.sampler = self.sampler.options()?;
+            options.dry_breakers = self.sampler.dry_breakers().unwrap_or(options.dry_breakers);
         }
         let cache = self.model_args.kv;
         let mut writer =
             model.seq2seq(Seq2SeqOptions { context: self.context, cache, ..Seq2SeqOptions::default() })?;
         self.texts.each_in_silence(open, |first, texts| {
-            let all = write(&mut writer, texts, &writing, (first, open))?;
+            let all = write(&mut writer, texts, &options, (first, open))?;
             for (index, candidates) in all.iter().enumerate() {
                 print(first + index, candidates, self.json)?;
             }
@@ -177,11 +177,11 @@ impl SearchArgs {
     pub(crate) fn over(
         &self,
         model: &Model,
-        writing: &mut Seq2SeqGenerateOptions,
+        options: &mut Seq2SeqGenerateOptions,
         alone: bool,
     ) -> Result<()> {
-        self.search(&mut writing.search, alone)?;
-        let rules = &mut writing.search.logits_processors;
+        self.search(&mut options.search, alone)?;
+        let rules = &mut options.search.logits_processors;
         rules.no_repeat_ngram_size = self.no_repeat_ngram_size.unwrap_or(rules.no_repeat_ngram_size);
         if let Some(min) = self.min_tokens {
             (rules.min_tokens, rules.min_length) = (min, 0);
@@ -191,7 +191,7 @@ impl SearchArgs {
             rules.bad_words.extend(spellings(model, "--bad-words", text)?);
         }
         if let Some(prefix) = &self.target_prefix {
-            writing.decoder_prefix =
+            options.decoder_prefix =
                 spellings(model, "--target-prefix", prefix)?.into_iter().next().unwrap_or_default();
         }
         Ok(())
@@ -213,8 +213,9 @@ impl SearchArgs {
         let fits = search.beams.is_multiple_of(search.num_beam_groups);
         search.num_beam_groups =
             self.beam_groups.unwrap_or(if fits { search.num_beam_groups } else { usual.num_beam_groups });
-        let own = if search.num_beam_groups == 1 { usual.diversity } else { search.diversity };
-        search.diversity = self.diversity_penalty.unwrap_or(own);
+        let own =
+            if search.num_beam_groups == 1 { usual.diversity_penalty } else { search.diversity_penalty };
+        search.diversity_penalty = self.diversity_penalty.unwrap_or(own);
         search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
         search.max_tokens = self.max_tokens.unwrap_or(search.max_tokens);
         search.early_stopping = match self.early_stopping {
@@ -233,11 +234,11 @@ impl SearchArgs {
 fn write(
     writer: &mut Seq2Seq,
     texts: &[String],
-    writing: &Seq2SeqGenerateOptions,
+    options: &Seq2SeqGenerateOptions,
     (first, open): (usize, &OpenArgs),
 ) -> Result<Vec<Vec<GeneratedText>>> {
     let bar = Bar::of_texts(open.quiet, Some((first + texts.len()) as u64));
-    writer.generate_with(texts, writing, &mut |done| {
+    writer.generate_with(texts, options, &mut |done| {
         bar.set((first + done) as u64, (first + texts.len()) as u64);
         Ok(())
     })
@@ -247,9 +248,9 @@ fn write(
 pub(crate) fn values(
     writer: &mut Seq2Seq,
     texts: &[String],
-    writing: &Seq2SeqGenerateOptions,
+    options: &Seq2SeqGenerateOptions,
 ) -> Result<Vec<Value>> {
-    let all = writer.generate(texts, writing)?;
+    let all = writer.generate(texts, options)?;
     Ok(all.iter().enumerate().map(|(index, candidates)| value(index, candidates)).collect())
 }
 

@@ -1,15 +1,15 @@
-//! Finds import circles between the modules of a crate.
+//! Finds import cycles between the modules of a crate.
 //!
-//! The modules of one folder must not import each other in a circle: neither its files nor its folders, each folder
+//! The modules of one folder must not import each other in a cycle: neither its files nor its folders, each folder
 //! standing for everything in it. Paths from `crate::` and `super::` are followed through the `use` declarations of
 //! the modules that they name, so that a re-export hides nothing. What a file and the `mod.rs` above it take from each
-//! other is not a circle: a folder may have its interface and the list of its parts in its `mod.rs`.
+//! other is not a cycle: a folder may have its interface and the list of its parts in its `mod.rs`.
 
 use super::rust::word_positions;
 use super::{RustFile, Tree, manifests};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Accepted circles: the folder, the modules in it that import each other, and why. A circle that is gone must leave
+/// Accepted cycles: the folder, the modules in it that import each other, and why. A cycle that is gone must leave
 /// this table.
 const ALLOWED: [(&str, &[&str], &str); 12] = [
     (
@@ -67,7 +67,7 @@ const ALLOWED: [(&str, &[&str], &str); 12] = [
 ];
 
 /// Where the table is.
-const LIST: &str = "tests/src/arch_rules/circles.rs";
+const LIST: &str = "tests/src/arch_rules/import_cycles.rs";
 
 /// The module path inside a crate; empty for `lib.rs`.
 type Module = Vec<String>;
@@ -89,8 +89,8 @@ struct Crate<'a> {
 /// For each importing module of a folder, the modules it imports, each with a place where it does.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Returns import circles that are not accepted, and accepted ones that no longer exist.
-pub fn import_circles(tree: &Tree) -> Vec<String> {
+/// Returns import cycles that are not accepted, and accepted ones that no longer exist.
+pub fn import_cycles(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     let mut known = Vec::new();
     for manifest in manifests(tree) {
@@ -98,7 +98,7 @@ pub fn import_circles(tree: &Tree) -> Vec<String> {
         for (parent, edges) in Crate::read(tree, &folder).edges() {
             let at: Vec<_> = std::iter::once(folder.clone()).chain(parent).collect();
             let at = at.join("/");
-            for members in circles(&edges) {
+            for members in cycles(&edges) {
                 let members: Vec<&str> = members.iter().map(String::as_str).collect();
                 known.push((at.clone(), members.join(" ")));
                 if !ALLOWED.iter().any(|(folder, modules, _)| *folder == at && *modules == members) {
@@ -112,16 +112,16 @@ pub fn import_circles(tree: &Tree) -> Vec<String> {
         .filter(|(folder, modules, _)| !known.contains(&((*folder).to_owned(), modules.join(" "))));
     breaches.extend(stale.map(|(folder, modules, _)| {
         format!(
-            "{LIST}:1: {} in `{folder}` are no circle now; change or remove the entry",
+            "{LIST}:1: {} in `{folder}` no longer form a cycle; change or remove the entry",
             modules.join(", ")
         )
     }));
     breaches
 }
 
-/// Describes a circle by the shortest way around from its first module, with a place for each import.
+/// Describes a cycle by the shortest way around from its first module, with a place for each import.
 fn spelled_out(folder: &str, members: &[&str], edges: &Edges) -> String {
-    let way = shortest_circle(members, edges);
+    let way = shortest_cycle(members, edges);
     let steps: Vec<String> = way
         .windows(2)
         .map(|pair| {
@@ -131,11 +131,11 @@ fn spelled_out(folder: &str, members: &[&str], edges: &Edges) -> String {
         .collect();
     let all =
         if members.len() + 1 > way.len() { format!("; all: {}", members.join(", ")) } else { String::new() };
-    format!("{folder}:1: import circle: {}{all}", steps.join(", "))
+    format!("{folder}:1: import cycle: {}{all}", steps.join(", "))
 }
 
 /// Returns the shortest way from a member back to itself.
-fn shortest_circle<'a>(members: &[&'a str], edges: &'a Edges) -> Vec<&'a str> {
+fn shortest_cycle<'a>(members: &[&'a str], edges: &'a Edges) -> Vec<&'a str> {
     let mut best: Vec<&str> = Vec::new();
     for start in members {
         let mut queue = std::collections::VecDeque::from([vec![*start]]);
@@ -160,7 +160,7 @@ fn shortest_circle<'a>(members: &[&'a str], edges: &'a Edges) -> Vec<&'a str> {
 }
 
 /// Returns the sets of modules that reach each other, sorted.
-fn circles(edges: &Edges) -> Vec<Vec<String>> {
+fn cycles(edges: &Edges) -> Vec<Vec<String>> {
     let reach: BTreeMap<&String, BTreeSet<&String>> = edges
         .keys()
         .map(|start| {
@@ -272,7 +272,7 @@ impl<'a> Crate<'a> {
             for (at, path) in self.used(module, source) {
                 let home = self.home(&path, 0);
                 let common = module.iter().zip(&home).take_while(|(a, b)| a == b).count();
-                // A file and the folder it is in are no circle.
+                // A file and the folder it is in are no cycle.
                 let (Some(from), Some(to)) = (module.get(common), home.get(common)) else { continue };
                 let place = format!("{}:{}", source.path, source.numbers.get(at).copied().unwrap_or(1));
                 let edges = folders.entry(module[..common].to_vec()).or_default();
@@ -384,11 +384,11 @@ mod tests {
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = [MANIFEST].iter().chain(files).copied().collect();
-        import_circles(&Tree::made(&files)).into_iter().filter(|line| !line.starts_with(LIST)).collect()
+        import_cycles(&Tree::from_files(&files)).into_iter().filter(|line| !line.starts_with(LIST)).collect()
     }
 
     #[test]
-    fn circles_are_found_in_every_spelling() {
+    fn cycles_are_found_in_every_spelling() {
         let b = ("a/src/b.rs", "use crate::c::C;\npub struct B;\n");
         for code in [
             "use crate::b::B;",
@@ -398,20 +398,20 @@ mod tests {
             "use crate::B;",
             "use super::B;",
         ] {
-            let circle =
+            let cycle =
                 found(&[("a/src/lib.rs", "mod b;\nmod c;\npub use b::B;\n"), b, ("a/src/c.rs", code)]);
-            assert_eq!(circle.len(), 1, "{code}: {circle:?}");
+            assert_eq!(cycle.len(), 1, "{code}: {cycle:?}");
             assert!(
-                circle[0].starts_with(
-                    "a/src:1: import circle: `b` imports `c` (a/src/b.rs:1), `c` imports `b` (a/src/c.rs:"
+                cycle[0].starts_with(
+                    "a/src:1: import cycle: `b` imports `c` (a/src/b.rs:1), `c` imports `b` (a/src/c.rs:"
                 ),
-                "{circle:?}"
+                "{cycle:?}"
             );
         }
     }
 
     #[test]
-    fn circles_of_folders_are_found_at_every_level() {
+    fn cycles_of_folders_are_found_at_every_level() {
         let files = [
             ("a/src/lib.rs", ""),
             ("a/src/ops/mod.rs", ""),
@@ -420,13 +420,13 @@ mod tests {
             ("a/src/ops/c/mod.rs", ""),
             ("a/src/ops/c/deep.rs", "use crate::ops;\nfn f() { ops::b::x::g() }\n"),
         ];
-        let circle = found(&files);
-        assert_eq!(circle.len(), 1, "{circle:?}");
-        assert!(circle[0].starts_with("a/src/ops:1: import circle: `b` imports `c`"), "{circle:?}");
+        let cycle = found(&files);
+        assert_eq!(cycle.len(), 1, "{cycle:?}");
+        assert!(cycle[0].starts_with("a/src/ops:1: import cycle: `b` imports `c`"), "{cycle:?}");
     }
 
     #[test]
-    fn parents_tests_and_scopes_are_no_circles() {
+    fn parents_tests_and_scopes_are_no_cycles() {
         let files = [
             ("a/src/lib.rs", "mod b;\nuse b::x;\n"),
             ("a/src/b/mod.rs", "use x::X;\npub struct B;\n"),
