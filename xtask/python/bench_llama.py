@@ -1,7 +1,8 @@
 """Measures llama.cpp on a GGUF file through the llama-cpp-python package; prints one line of JSON.
 
 A prompt of --prompt tokens is evaluated in batches, then --generate tokens are evaluated one by one, each from an
-empty cache that first takes --depth tokens. Every measurement is repeated and the median printed, in tokens per
+empty cache that first takes --depth tokens. With --sequences, as many sequences generate together, one token of each in
+a batch, and the speed is that of all together. Every measurement is repeated and the median printed, in tokens per
 second. Sampling is not part of it.
 """
 
@@ -24,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--generate", type=int, default=128)
     parser.add_argument("--depth", type=int, default=0)
+    parser.add_argument("--sequences", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--kv", choices=sorted(KV_TYPES), default="f16")
@@ -42,7 +44,10 @@ class Peer:
         if not self.model:
             raise SystemExit(f"llama.cpp cannot load {options.model}")
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx = options.depth + max(options.prompt, options.generate) + 8
+        self.sequences = options.sequences
+        # The context is divided among the sequences.
+        params.n_ctx = options.sequences * (options.depth + max(options.prompt, options.generate) + 8)
+        params.n_seq_max = options.sequences
         params.n_batch, params.n_ubatch = BATCH, 512
         params.n_threads = params.n_threads_batch = options.threads
         params.type_k = params.type_v = KV_TYPES[options.kv]
@@ -69,6 +74,17 @@ class Peer:
         llama_cpp.llama_memory_clear(self.memory, True)
         self.evaluate(self.depth, 0)
 
+    def evaluate_together(self, step: int, batch: llama_cpp.llama_batch) -> None:
+        """Evaluates the next token of every sequence, all with logits."""
+        for index in range(self.sequences):
+            batch.token[index] = (1000 + 7919 * (step + 7 * index)) % self.vocabulary
+            batch.pos[index] = self.depth + step
+            batch.n_seq_id[index], batch.seq_id[index][0] = 1, index
+            batch.logits[index] = True
+        batch.n_tokens = self.sequences
+        if llama_cpp.llama_decode(self.context, batch) != 0:
+            raise SystemExit("llama.cpp failed to evaluate a batch")
+
     def prompt_rate(self, count: int) -> float:
         self.refresh()
         start = time.perf_counter()
@@ -77,10 +93,20 @@ class Peer:
 
     def generate_rate(self, count: int) -> float:
         self.refresh()
+        if self.sequences == 1:
+            start = time.perf_counter()
+            for step in range(count):
+                self.evaluate(1, self.depth + step)
+            return count / (time.perf_counter() - start)
+        for sequence in range(1, self.sequences):
+            llama_cpp.llama_memory_seq_cp(self.memory, 0, sequence, -1, -1)
+        batch = llama_cpp.llama_batch_init(self.sequences, 0, 1)
         start = time.perf_counter()
         for step in range(count):
-            self.evaluate(1, self.depth + step)
-        return count / (time.perf_counter() - start)
+            self.evaluate_together(step, batch)
+        rate = self.sequences * count / (time.perf_counter() - start)
+        llama_cpp.llama_batch_free(batch)
+        return rate
 
 
 def main() -> None:
@@ -91,6 +117,7 @@ def main() -> None:
     peer = Peer(options)
     peer.evaluate(8, 0)
     report = {"model": options.model, "threads": options.threads, "kv": options.kv, "depth": options.depth}
+    report["sequences"] = options.sequences
     report["load_ms"] = round(peer.load_seconds * 1e3, 1)
     for key, measure, count in (
         ("prompt_tok_s", peer.prompt_rate, options.prompt),

@@ -24,12 +24,16 @@ fn avx2(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, 
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<Avx2, Shapes, Shapes>(Avx2::inside(), product, rows, panels, out);
+    run::run::<Avx2, Shapes, RowShapes>(Avx2::inside(), product, rows, panels, out);
 }
 
 tile_shapes!(
-    /// Tiles of all panel types.
+    /// Tiles of block types, floats and W4i.
     Shapes, 1 => 2, 2 => 2
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 2, 4 => 2, 2 => 2
 );
 
 /// Wraps intrinsic calls.
@@ -139,6 +143,7 @@ impl Integers for Avx2 {
 
 impl<N: Integers> MatmulSimd for N {
     const WIDTH: usize = 8;
+    const COMPACT: bool = false;
     const SIGNED_BIAS: i32 = N::BIAS;
     const WIDE: bool = N::WIDE;
     type B = __m256i;

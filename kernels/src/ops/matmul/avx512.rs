@@ -42,6 +42,7 @@ macro_rules! intrinsic {
 
 impl MatmulSimd for Avx512 {
     const WIDTH: usize = 16;
+    const COMPACT: bool = false;
     /// `dpbusd` takes unsigned weights: signed ones are biased by 128.
     const SIGNED_BIAS: i32 = 128;
     const WIDE: bool = true;

@@ -3,6 +3,7 @@
 
 use core::arch::x86_64::{__m256, __m256i, _mm256_set1_epi32};
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 use super::avx2::Integers;
 use super::formats::{QuantPlane, RaisedCodebookValues, ScaleScheme};
@@ -289,8 +290,8 @@ impl MatmulShare<'_> {
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist; broadcast vectors and kept sums
         // are written before they are read.
         unsafe {
-            let rows =
-                QuantizedRow::several::<ROWS>(words, QuantizedRowLayout::new(self.product.columns), first);
+            let layout = QuantizedRowLayout::new(self.product.columns);
+            let rows = QuantizedRow::several::<ROWS>(words, layout, first);
             for strip in self.panels.clone().step_by(PANELS) {
                 let panels = strip..self.panels.end.min(strip + PANELS);
                 for start in (0..shape.blocks).step_by(shape.at_once) {
@@ -301,37 +302,67 @@ impl MatmulShare<'_> {
                             K::broadcast(n, row, block * K::MACROS * 64, to.add(m));
                         }
                     }
+                    let tile = BroadcastRows { first, rows, blocks, vectors: broadcast, shape };
                     for (panel, kept) in panels.clone().zip(kept.as_chunks_mut::<PER_PANEL>().0) {
-                        let weights = self.product.weights.as_ptr().add(panel * shape.panel_bytes);
-                        for (kept, lane) in kept.iter_mut().zip([0, WIDTH]) {
-                            let mut sums = if start > 0 { kept.assume_init() } else { [K::zero(n); ROWS] };
-                            for block in blocks.clone() {
-                                // The first rows use the weights up faster than they arrive: those of the next panel
-                                // are prefetched.
-                                if first == self.rows.start && lane == 0 {
-                                    let next = weights.wrapping_add(shape.panel_bytes + block * K::BYTES);
-                                    for at in (0..K::BYTES).step_by(LINE) {
-                                        n.prefetch(next.wrapping_add(at));
-                                    }
-                                }
-                                let rows = broadcast.add((block - start) * K::VECTORS);
-                                K::add(n, weights.add(block * K::BYTES), lane, rows, &mut sums);
-                            }
-                            if blocks.end < shape.blocks {
-                                kept.write(sums);
-                                continue;
-                            }
-                            let end = weights.add(shape.blocks * K::BYTES);
-                            for m in 0..ROWS {
-                                let product = K::finish(n, sums[m], rows[m], end, lane);
-                                self.finish(n, product, first + m, panel * PANEL_ROWS + lane);
-                            }
-                        }
+                        self.broadcast_panel::<N, K>(n, &tile, panel, kept);
                     }
                 }
             }
         }
     }
+
+    /// Adds the products of a panel with the broadcast blocks to the kept sums, and stores them after the last block.
+    ///
+    /// # Safety
+    /// The panel must exist, and `tile` must hold the vectors of its blocks; unless its blocks are the first, `kept` must
+    /// have been written.
+    #[inline(always)]
+    unsafe fn broadcast_panel<N: Integers, K: Broadcast<N>>(
+        &self,
+        n: N,
+        tile: &BroadcastRows,
+        panel: usize,
+        kept: &mut [MaybeUninit<[K::Sum; ROWS]>; PER_PANEL],
+    ) {
+        let BroadcastRows { first, blocks, shape, .. } = tile;
+        let weights = self.product.weights.as_ptr().wrapping_add(panel * shape.panel_bytes);
+        // The first rows use the weights up faster than they arrive: those of the next panel are prefetched.
+        let prefetch = *first == self.rows.start;
+        for (kept, lane) in kept.iter_mut().zip([0, WIDTH]) {
+            // SAFETY: the panel has the blocks, `tile` their vectors, and `kept` is written (see `# Safety`).
+            unsafe {
+                let mut sums = if blocks.start > 0 { kept.assume_init() } else { [K::zero(n); ROWS] };
+                for block in blocks.clone() {
+                    if prefetch && lane == 0 {
+                        let next = weights.wrapping_add(shape.panel_bytes + block * K::BYTES);
+                        (0..K::BYTES).step_by(LINE).for_each(|at| n.prefetch(next.wrapping_add(at)));
+                    }
+                    let vectors = tile.vectors.add((block - blocks.start) * K::VECTORS);
+                    K::add(n, weights.add(block * K::BYTES), lane, vectors, &mut sums);
+                }
+                if blocks.end < shape.blocks {
+                    kept.write(sums);
+                    continue;
+                }
+                let end = weights.add(shape.blocks * K::BYTES);
+                for (m, sum) in sums.into_iter().enumerate() {
+                    let product = K::finish(n, sum, tile.rows[m], end, lane);
+                    self.finish(n, product, first + m, panel * PANEL_ROWS + lane);
+                }
+            }
+        }
+    }
+}
+
+/// Rows of which some blocks are broadcast.
+struct BroadcastRows {
+    /// The first row.
+    first: usize,
+    rows: [QuantizedRow; ROWS],
+    /// The blocks whose vectors are broadcast.
+    blocks: Range<usize>,
+    vectors: *const __m256i,
+    shape: Shape,
 }
 
 /// Broadcasts four bytes to every lane.
@@ -342,6 +373,7 @@ fn word<N: Integers>(_: N, four: i32) -> __m256i {
 }
 
 /// Sizes of a matmul.
+#[derive(Clone, Copy)]
 struct Shape {
     panel_bytes: usize,
     /// Blocks per panel.

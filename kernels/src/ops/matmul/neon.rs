@@ -16,12 +16,16 @@ use crate::simd::{InstructionSet, Neon};
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-neon", CpuFeatures::NEON, neon);
 
 fn neon(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<Neon, Shapes, Shapes>(Neon::inside(), product, rows, panels, out);
+    run::run::<Neon, Shapes, RowShapes>(Neon::inside(), product, rows, panels, out);
 }
 
 tile_shapes!(
-    /// Tiles of all panel types.
+    /// Tiles of block types, floats and W4i.
     Shapes, 1 => 4, 4 => 2, 3 => 2, 2 => 4
+);
+tile_shapes!(
+    /// Tiles of W8r.
+    RowShapes, 1 => 4, 4 => 4, 2 => 4
 );
 
 /// Wraps intrinsic calls.
@@ -96,6 +100,7 @@ impl Multiply for Neon {
 
 impl<N: Multiply> MatmulSimd for N {
     const WIDTH: usize = 4;
+    const COMPACT: bool = true;
     const SIGNED_BIAS: i32 = 0;
     const FLOATS: Option<Function> = <N as Multiply>::FLOATS;
     const WIDE: bool = true;

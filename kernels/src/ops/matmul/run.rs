@@ -409,6 +409,14 @@ impl MatmulShare<'_> {
         };
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         let sums = unsafe { kind.products::<L, M, V>(l, self.product.input, shape, row, &vectors) };
+        if const { !L::COMPACT } {
+            for (m, sums) in sums.iter().enumerate() {
+                for (sums, output) in sums.iter().zip(&vectors.outputs) {
+                    self.finish(l, *sums, row + m, *output);
+                }
+            }
+            return;
+        }
         let mut lanes = [[[0.0; ROWS]; V]; M];
         for (lanes, sums) in lanes.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
             // SAFETY: a vector has at most sixteen lanes.
@@ -417,8 +425,8 @@ impl MatmulShare<'_> {
         self.finish_tile(lanes.as_flattened(), L::WIDTH, row, &vectors.outputs);
     }
 
-    /// The epilogue of a tile: one function for all panel types, shapes and instruction sets, since it would be larger
-    /// than the inner loops. Each vector of `sums` has `width` lanes.
+    /// The epilogue of a tile if code is compact: one function for all panel types, shapes and instruction sets, since it
+    /// would be larger than the inner loops. Each vector of `sums` has `width` lanes.
     #[inline(never)]
     fn finish_tile(&self, sums: &[[f32; ROWS]], width: usize, row: usize, outputs: &[usize]) {
         for (sums, row) in sums.chunks_exact(outputs.len()).zip(row..) {
@@ -459,24 +467,39 @@ impl MatmulShare<'_> {
 
     /// [`MatmulShare::finish`] for the sums of consecutive outputs, of which some may be past the last output.
     fn finish_lanes(&self, sums: &[f32], row: usize, output: usize) {
-        let (product, out) = (self.product, &self.out);
-        let count = sums.len().min(product.outputs.saturating_sub(output));
-        // SAFETY: `checked` ensures that the row and all outputs lie inside the output matrix; the residual has the same
-        // size as the output, of which this call alone uses these elements.
+        let count = sums.len().min(self.product.outputs.saturating_sub(output));
+        let (fours, rest) = sums[..count].as_chunks();
+        // SAFETY: `checked` ensures that the row and these outputs lie inside the output matrix.
         unsafe {
-            let to = out.start.add(row * out.stride + output);
-            let residual = out.residual.map(|(residual, stride)| residual.add(row * stride + output));
-            let bias = product.bias.get(output..).unwrap_or_default();
-            for (index, sum) in sums[..count].iter().enumerate() {
-                let mut y = *sum;
-                if let Some(bias) = bias.get(index) {
-                    y += bias;
-                }
-                if let Some(residual) = residual {
-                    y += *residual.add(index);
-                }
-                *to.add(index) = y;
+            for (sums, output) in fours.iter().zip((output..).step_by(4)) {
+                self.finish_some::<4>(*sums, row, output);
             }
+            for (sum, output) in rest.iter().zip(output + 4 * fours.len()..) {
+                self.finish_some([*sum], row, output);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The `N` outputs from `output` on must exist.
+    #[inline(always)]
+    unsafe fn finish_some<const N: usize>(&self, sums: [f32; N], row: usize, output: usize) {
+        let (bias, out) = (self.product.bias, &self.out);
+        let mut sums = sums;
+        if let Some(bias) = bias.get(output..output + N) {
+            for (sum, bias) in sums.iter_mut().zip(bias) {
+                *sum += bias;
+            }
+        }
+        // SAFETY: the row and the outputs exist (see `# Safety`); the residual has the same size as the output.
+        unsafe {
+            if let Some((residual, stride)) = out.residual {
+                let residual = residual.add(row * stride + output).cast::<[f32; N]>().read_unaligned();
+                for (sum, residual) in sums.iter_mut().zip(residual) {
+                    *sum += residual;
+                }
+            }
+            out.start.add(row * out.stride + output).cast::<[f32; N]>().write_unaligned(sums);
         }
     }
 }

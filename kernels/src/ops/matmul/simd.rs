@@ -18,6 +18,8 @@ pub(super) trait MatmulSimd: InstructionSet {
     const SIGNED_BIAS: i32;
     /// The kernel that multiplies floats, if it is not this one.
     const FLOATS: Option<Function> = None;
+    /// Whether tiles of several rows are compiled for size: as half the unrolled loop, and with a shared epilogue.
+    const COMPACT: bool;
     /// Whether many rows of W4i are faster if its weights are first unpacked to int8.
     const WIDE: bool;
     /// Four bytes for each row.

@@ -117,8 +117,7 @@ pub(super) const fn block_bytes<P: QuantPlane, S: ScaleScheme>() -> usize {
     S::HEAD * LINE + S::MACROS * macro_bytes::<P, S>()
 }
 
-/// Half a macro-block, 32 columns, of a panel. Inner loops are unrolled for one of them: code for a whole macro-block
-/// would be twice as large, and not faster.
+/// Half a macro-block, 32 columns, of a panel: what inner loops are unrolled for if code is compact.
 #[derive(Clone, Copy)]
 pub(super) struct HalfBlock {
     /// Its index in the panel.
@@ -200,21 +199,49 @@ pub(super) unsafe fn integers<
     blocks: Span,
     sums: &mut [[L::F; V]; M],
 ) {
-    let ahead = ahead(panels, lanes);
-    for index in 0..blocks.count * (2 * S::MACROS) {
-        let at = HalfBlock::new::<P, S>(index);
-        if blocks.prefetch {
-            let lines = const { (P::LINES + S::TAIL).div_ceil(2) };
-            let next = at.lines + at.half * lines * LINE + ahead;
-            for v in (0..V).filter(|&v| lanes[v] == 0) {
+    // SAFETY: the half blocks lie inside the panels, their columns inside the rows.
+    unsafe {
+        if const { L::COMPACT && M > 1 } {
+            for index in 0..blocks.count * (2 * S::MACROS) {
+                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, index, blocks.prefetch, sums);
+            }
+        } else {
+            for mac in 0..blocks.count * S::MACROS {
+                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, 2 * mac, blocks.prefetch, sums);
+                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, 2 * mac + 1, blocks.prefetch, sums);
+            }
+        }
+    }
+}
+
+/// Adds the products of half macro-block `index` to `sums`, and prefetches as many weights if `prefetch` is set.
+///
+/// # Safety
+/// As for [`half_block`].
+#[inline(always)]
+unsafe fn prefetched_half<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
+    l: L,
+    panels: &[*const u8; V],
+    lanes: &[usize; V],
+    rows: &[QuantizedRow; M],
+    index: usize,
+    prefetch: bool,
+    sums: &mut [[L::F; V]; M],
+) {
+    let at = HalfBlock::new::<P, S>(index);
+    if prefetch {
+        let lines = const { (P::LINES + S::TAIL).div_ceil(2) };
+        let next = at.lines + at.half * lines * LINE + ahead(panels, lanes);
+        for v in 0..V {
+            if lanes[v] == 0 {
                 for line in 0..lines {
                     l.prefetch(panels[v].wrapping_add(next + line * LINE));
                 }
             }
         }
-        // SAFETY: the half block lies inside the panels, its columns inside the rows.
-        unsafe { half_block::<L, P, S, M, V>(l, panels, lanes, at, rows, sums) };
     }
+    // SAFETY: the contract is that of this function.
+    unsafe { half_block::<L, P, S, M, V>(l, panels, lanes, at, rows, sums) };
 }
 
 /// Returns the prefetch distance in bytes: the same offset in the panels that come next, or less for long

@@ -2,6 +2,7 @@
 
 mod encoders;
 mod large;
+mod parallel;
 pub(super) mod peers;
 mod products;
 mod programs;
@@ -17,7 +18,7 @@ use crate::shell::{Result, cargo, run};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "bench-peers",
-    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--encoders] [--start] [--threads-over] [--large] [--types] [--avx2] [MODEL]…",
+    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--encoders] [--start] [--threads-over] [--large] [--parallel] [--types] [--avx2] [MODEL]…",
     about: "alternate benchmark runs of Siskin and llama.cpp and print a table; or what the flags select: integer matmuls \
             compared with ONNX Runtime and OpenVINO, MiniLM compared with these and CTranslate2, start-up and memory, \
             more threads than cores, large models compared with the memory bandwidth, other weight types, both sides \
@@ -31,12 +32,13 @@ struct Comparison {
     run: fn(&Options) -> Result,
 }
 
-const COMPARISONS: [Comparison; 7] = [
+const COMPARISONS: [Comparison; 8] = [
     Comparison { flag: "--kernels", run: products::compare },
     Comparison { flag: "--encoders", run: encoders::compare },
     Comparison { flag: "--start", run: start::compare },
     Comparison { flag: "--threads-over", run: threads::compare },
     Comparison { flag: "--large", run: large::compare },
+    Comparison { flag: "--parallel", run: parallel::compare },
     Comparison { flag: "--types", run: types::native },
     Comparison { flag: "--avx2", run: types::avx2 },
 ];

@@ -17,10 +17,20 @@ pub(in crate::commands) fn value<'a>(json: &'a str, key: &str) -> Option<&'a str
 
 /// Returns the median of `key` over all reports.
 pub(super) fn median(reports: &[String], key: &str) -> Result<f64> {
-    let number = |json: &String| value(json, key)?.parse::<f64>().ok();
-    let numbers: Option<Vec<f64>> = reports.iter().map(number).collect();
-    let middle = numbers.and_then(middle);
+    let middle = numbers(reports, key).and_then(middle);
     middle.ok_or_else(|| format!("a report has no number `{key}`: {reports:?}"))
+}
+
+/// Returns the minimum and the maximum of `key` over all reports, for a table.
+pub(super) fn range(reports: &[String], key: &str) -> Result<String> {
+    let numbers = numbers(reports, key).filter(|numbers| !numbers.is_empty());
+    let numbers = numbers.ok_or_else(|| format!("a report has no number `{key}`: {reports:?}"))?;
+    let [min, max] = [f64::min, f64::max].map(|of| numbers.iter().copied().reduce(of).unwrap_or_default());
+    Ok(format!("{min:.1}–{max:.1}"))
+}
+
+fn numbers(reports: &[String], key: &str) -> Option<Vec<f64>> {
+    reports.iter().map(|json| value(json, key)?.parse::<f64>().ok()).collect()
 }
 
 /// Returns the median, or `None` for an empty list.
@@ -59,5 +69,7 @@ mod tests {
         assert_eq!(median(&reports[..2], "a"), Ok(2.0));
         assert!(median(&reports, "b").is_err());
         assert!(median(&[], "a").is_err());
+        assert_eq!(range(&reports, "a"), Ok("1.0–3.0".to_owned()));
+        assert!(range(&[], "a").is_err());
     }
 }
