@@ -192,8 +192,8 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme> Broadcast<N> for Blocks<P, S> {
             unsafe {
                 let rows = rows.add(mac * Self::SUBS * Self::SUB_VECTORS * ROWS);
                 let second = rows.add(Self::SUBS / 2 * Self::SUB_VECTORS * ROWS);
-                Self::add_half(n, block, HalfBlock::new::<P, S>(2 * mac), lane, rows, sums);
-                Self::add_half(n, block, HalfBlock::new::<P, S>(2 * mac + 1), lane, second, sums);
+                Self::add_half(n, block, HalfBlock::new::<P, S>(mac, 0), lane, rows, sums);
+                Self::add_half(n, block, HalfBlock::new::<P, S>(mac, 1), lane, second, sums);
             }
         }
     }

@@ -139,7 +139,7 @@ unsafe fn pairs_of_rows<P: QuantPlane, S: ScaleScheme, const M: usize, const V: 
     sums: &mut [[float32x4_t; V]; M],
 ) {
     for index in 0..blocks.count * (2 * S::MACROS) {
-        let at = HalfBlock::new::<P, S>(index);
+        let at = HalfBlock::new::<P, S>(index / 2, index % 2);
         // SAFETY: the half block lies inside the panels, its columns inside the rows.
         unsafe { half_block::<P, S, M, V>(l, panels, lanes, at, rows, sums) };
     }

@@ -136,13 +136,13 @@ impl HalfBlock {
     /// Columns.
     pub(super) const COLUMNS: usize = 32;
 
-    /// Returns half macro-block `index` of a panel.
+    /// Returns the first or second half of macro-block `macro_block` of a panel.
     #[inline(always)]
-    pub(super) fn new<P: QuantPlane, S: ScaleScheme>(index: usize) -> Self {
-        let head = index / (2 * S::MACROS) * block_bytes::<P, S>();
-        let mac = index / 2 % S::MACROS;
+    pub(super) fn new<P: QuantPlane, S: ScaleScheme>(macro_block: usize, half: usize) -> Self {
+        let head = macro_block / S::MACROS * block_bytes::<P, S>();
+        let mac = macro_block % S::MACROS;
         let lines = head + S::HEAD * LINE + mac * macro_bytes::<P, S>();
-        Self { index, head, lines, mac, half: index % 2 }
+        Self { index: 2 * macro_block + half, head, lines, mac, half }
     }
 
     /// Returns the address of the scales of sub-block `SUB` of the half, for rows from `lane` on of `panel`.
@@ -202,19 +202,21 @@ pub(super) unsafe fn integers<
     // SAFETY: the half blocks lie inside the panels, their columns inside the rows.
     unsafe {
         if const { L::COMPACT && M > 1 } {
-            for index in 0..blocks.count * (2 * S::MACROS) {
-                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, index, blocks.prefetch, sums);
+            for index in 0..2 * S::MACROS * blocks.count {
+                let at = HalfBlock::new::<P, S>(index / 2, index % 2);
+                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, at, blocks.prefetch, sums);
             }
         } else {
-            for mac in 0..blocks.count * S::MACROS {
-                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, 2 * mac, blocks.prefetch, sums);
-                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, 2 * mac + 1, blocks.prefetch, sums);
+            for index in 0..S::MACROS * blocks.count {
+                let halves = [HalfBlock::new::<P, S>(index, 0), HalfBlock::new::<P, S>(index, 1)];
+                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, halves[0], blocks.prefetch, sums);
+                prefetched_half::<L, P, S, M, V>(l, panels, lanes, rows, halves[1], blocks.prefetch, sums);
             }
         }
     }
 }
 
-/// Adds the products of half macro-block `index` to `sums`, and prefetches as many weights if `prefetch` is set.
+/// Adds the products of half a macro-block to `sums`, and prefetches as many weights if `prefetch` is set.
 ///
 /// # Safety
 /// As for [`half_block`].
@@ -224,11 +226,10 @@ unsafe fn prefetched_half<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M:
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantizedRow; M],
-    index: usize,
+    at: HalfBlock,
     prefetch: bool,
     sums: &mut [[L::F; V]; M],
 ) {
-    let at = HalfBlock::new::<P, S>(index);
     if prefetch {
         let lines = const { (P::LINES + S::TAIL).div_ceil(2) };
         let next = at.lines + at.half * lines * LINE + ahead(panels, lanes);
