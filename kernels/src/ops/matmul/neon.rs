@@ -6,7 +6,7 @@ use core::ops::Range;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::run::tile_shapes;
 use super::simd::MatmulSimd;
-use super::tile::{self, QuantizedRow, Span};
+use super::tile::{self, LoopExtent, QuantizedRow};
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
@@ -74,7 +74,7 @@ pub(super) trait Multiply: InstructionSet {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantizedRow; M],
-        blocks: Span,
+        blocks: LoopExtent,
         sums: &mut [[float32x4_t; V]; M],
     ) {
         // SAFETY: the arguments are passed on unchanged, and this method has the contract of `tile::integers`.
@@ -188,7 +188,7 @@ impl<N: Multiply> MatmulSimd for N {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantizedRow; M],
-        blocks: Span,
+        blocks: LoopExtent,
         sums: &mut [[Self::F; V]; M],
     ) {
         // SAFETY: the arguments are passed on unchanged, and `integers` has the contract of `Multiply::tile`.

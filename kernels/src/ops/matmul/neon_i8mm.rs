@@ -12,7 +12,7 @@ use super::neon::Multiply;
 use super::neon_dot::NeonDotprod;
 use super::run::tile_shapes;
 use super::simd::MatmulSimd;
-use super::tile::{self, HalfBlock, QuantizedRow, Span, row_sum, scaled_sum};
+use super::tile::{self, HalfBlock, LoopExtent, QuantizedRow, row_sum, scaled_sum};
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
@@ -111,7 +111,7 @@ impl Multiply for I8mm {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantizedRow; M],
-        blocks: Span,
+        blocks: LoopExtent,
         sums: &mut [[float32x4_t; V]; M],
     ) {
         // SAFETY: the arguments are passed on; this method and both functions have the contract of `tile::integers`.
@@ -135,7 +135,7 @@ unsafe fn pairs_of_rows<P: QuantPlane, S: ScaleScheme, const M: usize, const V: 
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantizedRow; M],
-    blocks: Span,
+    blocks: LoopExtent,
     sums: &mut [[float32x4_t; V]; M],
 ) {
     for index in 0..blocks.count * (2 * S::MACROS) {

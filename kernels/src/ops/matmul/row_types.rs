@@ -3,7 +3,7 @@
 use super::formats::{CodebookValues, Int8Values, QuantPlane, RaisedCodebookValues};
 use super::run::{MatmulShare, TileShapes};
 use super::simd::MatmulSimd;
-use super::tile::{LINE, QuantizedRow, Span, ahead, sixteen_groups};
+use super::tile::{LINE, LoopExtent, QuantizedRow, ahead, sixteen_groups};
 use super::unpacked;
 
 /// How the macro-blocks of a row type are accumulated.
@@ -60,9 +60,9 @@ pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantizedRow; M],
-    blocks: Span,
+    blocks: LoopExtent,
 ) -> [[L::F; V]; M] {
-    let Span { count: blocks, prefetch } = blocks;
+    let LoopExtent { count: blocks, prefetch } = blocks;
     // SAFETY: `panels` have `blocks` macro-blocks and the scales, and `rows` their columns (see `# Safety`).
     unsafe {
         let ahead = ahead(panels, lanes);

@@ -6,7 +6,7 @@ use core::ops::Range;
 use super::formats::{QuantPlane, ScaleScheme, by_type};
 use super::row_types::{self, BookRow, ByteRow, RowScheme};
 use super::simd::MatmulSimd;
-use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantizedRow, Span};
+use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, LoopExtent, QuantizedRow};
 use super::{Input, MatmulOperands, Output};
 use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::{PanelType, ROWS};
@@ -234,8 +234,8 @@ impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         unsafe {
             let rows = QuantizedRow::several(words, shape.layout, row);
-            let span = Span { count: shape.blocks, prefetch: shape.prefetch };
-            l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, span, &mut sums);
+            let extent = LoopExtent { count: shape.blocks, prefetch: shape.prefetch };
+            l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, extent, &mut sums);
         }
         sums
     }
@@ -256,8 +256,8 @@ impl<E: FloatElement> Kind for Floats<E> {
         // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         unsafe {
             let rows = core::array::from_fn(|m| rows.as_ptr().add((row + m) * stride));
-            let span = Span { count: shape.columns, prefetch: shape.prefetch };
-            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, span, &mut sums);
+            let extent = LoopExtent { count: shape.columns, prefetch: shape.prefetch };
+            tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, extent, &mut sums);
         }
         sums
     }
@@ -288,7 +288,7 @@ impl<R: RowScheme> Kind for Rows<R> {
                 &vectors.panels,
                 &vectors.lanes,
                 &rows,
-                Span { count: shape.columns.div_ceil(64), prefetch: shape.prefetch },
+                LoopExtent { count: shape.columns.div_ceil(64), prefetch: shape.prefetch },
             )
         }
     }

@@ -3,7 +3,7 @@
 use super::Function;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::run::MatmulShare;
-use super::tile::{self, QuantizedRow, Span};
+use super::tile::{self, LoopExtent, QuantizedRow};
 use crate::simd::InstructionSet;
 
 /// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is a token that proves that
@@ -86,7 +86,7 @@ pub(super) trait MatmulSimd: InstructionSet {
         panels: &[*const u8; V],
         lanes: &[usize; V],
         rows: &[QuantizedRow; M],
-        blocks: Span,
+        blocks: LoopExtent,
         sums: &mut [[Self::F; V]; M],
     ) {
         // SAFETY: the arguments are passed on unchanged, and this method has the contract of `tile::integers`.

@@ -172,7 +172,7 @@ impl HalfBlock {
 
 /// The extent of an inner loop.
 #[derive(Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct LoopExtent {
     /// Blocks, or columns of float types.
     pub(super) count: usize,
     /// Whether to prefetch the weights that come next: a few rows use weights up faster than they arrive.
@@ -196,7 +196,7 @@ pub(super) unsafe fn integers<
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantizedRow; M],
-    blocks: Span,
+    blocks: LoopExtent,
     sums: &mut [[L::F; V]; M],
 ) {
     // SAFETY: the half blocks lie inside the panels, their columns inside the rows.
@@ -407,11 +407,11 @@ pub(super) unsafe fn floats<L: MatmulSimd, E: FloatElement, const M: usize, cons
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[*const f32; M],
-    columns: Span,
+    columns: LoopExtent,
     sums: &mut [[L::F; V]; M],
 ) {
     let ahead = ahead(panels, lanes);
-    let Span { count: columns, prefetch } = columns;
+    let LoopExtent { count: columns, prefetch } = columns;
     let mut column = 0;
     while column < columns {
         for v in 0..V {
