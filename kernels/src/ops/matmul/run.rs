@@ -28,7 +28,7 @@ pub(super) trait TileShapes {
     fn rows(left: usize) -> usize;
 
     /// Computes `rows` rows from `row` on with tiles of that shape; returns the first vector that remains.
-    fn tiles<L: MatmulSimd, K: Kind>(
+    fn tiles<L: MatmulSimd, K: PanelMatmul>(
         l: L,
         kind: &K,
         share: &MatmulShare<'_>,
@@ -75,7 +75,7 @@ macro_rules! tile_shapes {
             }
 
             #[inline(always)]
-            fn tiles<L: $crate::ops::matmul::simd::MatmulSimd, K: $crate::ops::matmul::run::Kind>(
+            fn tiles<L: $crate::ops::matmul::simd::MatmulSimd, K: $crate::ops::matmul::run::PanelMatmul>(
                 l: L,
                 kind: &K,
                 share: &$crate::ops::matmul::run::MatmulShare<'_>,
@@ -145,7 +145,7 @@ struct Task<'a, K, T> {
     shapes: PhantomData<T>,
 }
 
-impl<L: MatmulSimd, K: Kind, T: TileShapes> Outlined<L> for Task<'_, K, T> {
+impl<L: MatmulSimd, K: PanelMatmul, T: TileShapes> Outlined<L> for Task<'_, K, T> {
     #[inline(always)]
     fn run(self, l: L) {
         self.kind.compute::<L, T>(l, self.part);
@@ -153,7 +153,7 @@ impl<L: MatmulSimd, K: Kind, T: TileShapes> Outlined<L> for Task<'_, K, T> {
 }
 
 /// The computation for one panel type.
-pub(super) trait Kind: Sized {
+pub(super) trait PanelMatmul: Sized {
     /// Computes a share.
     #[inline(always)]
     fn compute<L: MatmulSimd, T: TileShapes>(&self, l: L, part: &MatmulShare<'_>) {
@@ -214,7 +214,7 @@ pub(super) struct Vectors<const V: usize> {
     outputs: [usize; V],
 }
 
-impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
+impl<P: QuantPlane, S: ScaleScheme> PanelMatmul for Integers<P, S> {
     #[inline(always)]
     fn compute<L: MatmulSimd, T: TileShapes>(&self, l: L, part: &MatmulShare<'_>) {
         part.after(l.some_rows::<P, S>(part)).tiles::<L, T>(l, self);
@@ -241,7 +241,7 @@ impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
     }
 }
 
-impl<E: FloatElement> Kind for Floats<E> {
+impl<E: FloatElement> PanelMatmul for Floats<E> {
     #[inline(always)]
     unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
@@ -263,7 +263,7 @@ impl<E: FloatElement> Kind for Floats<E> {
     }
 }
 
-impl<R: RowScheme> Kind for Rows<R> {
+impl<R: RowScheme> PanelMatmul for Rows<R> {
     #[inline(always)]
     fn compute<L: MatmulSimd, T: TileShapes>(&self, l: L, part: &MatmulShare<'_>) {
         R::without_tiles::<L, T>(l, part).tiles::<L, T>(l, self);
@@ -328,7 +328,7 @@ impl<'a> MatmulShare<'a> {
 impl MatmulShare<'_> {
     /// Computes the share with the tiles of `T`, and with one row times one vector for the remainder.
     #[inline(always)]
-    fn tiles<L: MatmulSimd, T: TileShapes>(&self, l: L, kind: &impl Kind) {
+    fn tiles<L: MatmulSimd, T: TileShapes>(&self, l: L, kind: &impl PanelMatmul) {
         let per_panel = ROWS / L::WIDTH;
         let mut shape = Shape::new(self.product);
         let end = self.panels.end * per_panel;
@@ -372,7 +372,7 @@ impl MatmulShare<'_> {
 
     /// Computes `M` rows from `row` on with tiles of `V` vectors; returns the first vector that remains.
     #[inline(always)]
-    pub(super) fn row_tiles<L: MatmulSimd, K: Kind, const M: usize, const V: usize>(
+    pub(super) fn row_tiles<L: MatmulSimd, K: PanelMatmul, const M: usize, const V: usize>(
         &self,
         l: L,
         kind: &K,
@@ -393,7 +393,7 @@ impl MatmulShare<'_> {
     fn tile<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
-        kind: &impl Kind,
+        kind: &impl PanelMatmul,
         shape: Shape,
         row: usize,
         vector: usize,
