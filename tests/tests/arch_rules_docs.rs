@@ -27,6 +27,7 @@ fn phrases_are_those_of_the_field() {
 fn named_paths_exist() {
     let tree = arch_rules::Tree::read(&paths::root());
     arch_rules::assert_clean("Paths in documents exist.", &arch_rules::named_paths_exist(&tree));
+    arch_rules::assert_clean("Scripts exist.", &arch_rules::script_paths_exist(&tree));
 }
 
 #[test]

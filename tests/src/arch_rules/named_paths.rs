@@ -1,4 +1,5 @@
-//! Checks that paths exist: those in inline code of documents, and those in the tables of the rules.
+//! Checks that paths exist: those in inline code of documents, of scripts that project commands run, and those in the
+//! tables of the rules.
 
 use super::{Tree, crates, dependencies, forbidden_calls, imports, language};
 
@@ -18,6 +19,23 @@ pub fn named_paths_exist(tree: &Tree) -> Vec<String> {
             for name in line.split('`').skip(1).step_by(2) {
                 if !exists(tree, name) {
                     breaches.push(format!("{}:{number}: `{name}` does not exist", file.path));
+                }
+            }
+        }
+    }
+    breaches
+}
+
+/// Returns the paths of Python scripts in string literals of `xtask` that do not exist.
+pub fn script_paths_exist(tree: &Tree) -> Vec<String> {
+    const SCRIPTS: &str = "\"xtask/python/";
+    let mut breaches = Vec::new();
+    for file in tree.files.iter().filter(|file| file.path.starts_with("xtask/src/")) {
+        for (index, line) in file.text.lines().enumerate() {
+            for (at, _) in line.match_indices(SCRIPTS) {
+                let path = line[at + 1..].split('"').next().unwrap_or_default();
+                if !tree.paths.iter().any(|known| known == path) {
+                    breaches.push(format!("{}:{}: `{path}` does not exist", file.path, index + 1));
                 }
             }
         }
@@ -122,6 +140,16 @@ mod tests {
         for (page, count) in rows {
             assert_eq!(named_paths_exist(&tree(page)).len(), count, "{page}");
         }
+    }
+
+    #[test]
+    fn missing_scripts_are_found() {
+        let code = "run(python, \"xtask/python/a.py\"); run(python, \"xtask/python/b.py\");";
+        let tree = Tree::from_files(&[("xtask/src/commands/a.rs", code), ("xtask/python/a.py", "")]);
+        assert_eq!(
+            script_paths_exist(&tree),
+            ["xtask/src/commands/a.rs:1: `xtask/python/b.py` does not exist"]
+        );
     }
 
     #[test]

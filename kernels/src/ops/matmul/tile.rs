@@ -233,11 +233,9 @@ unsafe fn prefetched_half<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M:
     if prefetch {
         let lines = const { (P::LINES + S::TAIL).div_ceil(2) };
         let next = at.lines + at.half * lines * LINE + ahead(panels, lanes);
-        for v in 0..V {
-            if lanes[v] == 0 {
-                for line in 0..lines {
-                    l.prefetch(panels[v].wrapping_add(next + line * LINE));
-                }
+        for v in (0..V).filter(|&v| lanes[v] == 0) {
+            for line in 0..lines {
+                l.prefetch(panels[v].wrapping_add(next + line * LINE));
             }
         }
     }
