@@ -236,8 +236,13 @@ impl Context {
     /// Reserves memory for `count` more tokens of a sequence, which no other sequence can take; a fork shares the last
     /// block, which takes another one when it is written.
     pub fn reserve(&mut self, sequence: usize, count: usize) -> Result<()> {
+        let before = self.table.reserved(sequence);
         let reserved = self.table.reserve(sequence, count);
-        self.copy_blocks().and(reserved)
+        let copied = self.copy_blocks();
+        if copied.is_err() {
+            self.table.unreserve(sequence, before);
+        }
+        copied.and(reserved)
     }
 
     /// Appends the state of a sequence to `out`; returns its prefix length (tokens that attend to each other

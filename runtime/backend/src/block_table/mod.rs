@@ -323,6 +323,19 @@ impl BlockTable {
         Ok(())
     }
 
+    /// Returns the number of positions of a sequence for which blocks are reserved.
+    pub(crate) fn reserved(&self, id: SequenceId) -> usize {
+        self.sequences.get(id).and_then(Option::as_ref).map_or(0, |sequence| sequence.reserved)
+    }
+
+    /// Returns the blocks that are reserved for a sequence beyond its tokens and `reserved` positions.
+    pub(crate) fn unreserve(&mut self, id: SequenceId, reserved: usize) {
+        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
+        sequence.reserved = reserved;
+        let kept = sequence.length.max(reserved);
+        sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
+    }
+
     /// Makes the blocks of the next `count` positions writable.
     fn allocate(&mut self, id: SequenceId, count: usize) -> Result<()> {
         let context = self.layout.options.context_length;

@@ -77,17 +77,14 @@ impl BlockTable {
     /// fails, it and those after it are undone: their sequences share the blocks again.
     pub fn make_copies(&mut self, mut copy: impl FnMut(BlockCopy) -> Result<()>) -> Result<()> {
         let mut copies = std::mem::take(&mut self.copies);
-        let mut outcome = Ok(());
-        for due in copies.drain(..) {
-            if outcome.is_ok() {
-                outcome = copy(due);
-            }
-            if outcome.is_err() {
-                self.undo_copy(due);
-            }
+        let failed = copies.iter().enumerate().find_map(|(index, due)| Some((index, copy(*due).err()?)));
+        if let Some((first, _)) = &failed {
+            // Backwards: a later copy may be into a block that an earlier one is from, if it has been freed since.
+            copies.drain(*first..).rev().for_each(|due| self.undo_copy(due));
         }
+        copies.clear();
         self.copies = copies;
-        outcome
+        failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Returns the block that was to be copied to the sequence that has the copy.

@@ -146,6 +146,40 @@ fn a_copy_that_fails_leaves_the_block_shared() {
     assert_eq!(cache.table.free_blocks(0).len(), 8);
 }
 
+/// The second copy is into the block that the first is from: the sequence that shared it has dropped it.
+#[test]
+fn copies_that_fail_are_undone_backwards() {
+    let mut cache = Cache::with(
+        &[AttentionMask::Causal(Some(8))],
+        CacheOptions { max_sequences: 4, ..options(256) },
+        None,
+    )
+    .unwrap();
+    let first = cache.table.create();
+    cache.extend(first, 70);
+    cache.store(first, 69, 1.0);
+    let ahead = cache.fork(first);
+    let third = cache.table.create();
+    cache.extend(third, 70);
+    cache.store(third, 69, 3.0);
+    let last = cache.fork(third);
+    // Only `first` and `ahead` have this block; `ahead` drops it when it has moved its window.
+    let shared = *cache.table.blocks(first, 0).unwrap().last().unwrap();
+    cache.extend(ahead, 1);
+    let own = *cache.table.blocks(ahead, 0).unwrap().last().unwrap();
+    assert_ne!(own, shared);
+    cache.table.truncate(ahead, 0).unwrap();
+    cache.table.attach(ahead, 70, &[cache.table.blocks(first, 0).unwrap().to_vec().as_slice()]).unwrap();
+    cache.table.extend(first, 1).unwrap();
+    cache.table.remove(ahead);
+    cache.table.extend(last, 1).unwrap();
+    assert_eq!(cache.table.blocks(last, 0).unwrap().last(), Some(&shared), "the freed block is the next one");
+    cache.table.make_copies(|_| Err(Error::unsupported("copy", "no"))).unwrap_err();
+    [(first, 70), (last, 70)].into_iter().for_each(|(id, length)| cache.table.roll_back(id, length));
+    let values = [first, third, last].map(|sequence| cache.value(sequence, 69));
+    assert_eq!(values, [1.0, 3.0, 3.0]);
+}
+
 #[test]
 fn attached_blocks_are_shared_and_must_fit() {
     let mut cache = Cache::new(&[None], 256);
