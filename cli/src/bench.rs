@@ -71,6 +71,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
         return Err(Error::argument("--prompt, --generate", "are both 0: nothing to measure"));
     }
+    if args.generate == 0 && args.sequences > 1 {
+        return Err(Error::argument("--sequences", "decode together, and --generate is 0"));
+    }
     args.model_args.options()?;
     if !open.no_cache {
         // Pack before the timed open, if the model is not packed yet.
@@ -102,6 +105,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let ids = &ids[..args.prompt];
         add("prompt_tok_s", measure(args, &mut session, ids, |session| session.prefill(ids))?.into());
     }
+    let mut together = None;
     if args.generate > 0 {
         let generated = &ids[..args.generate];
         let generate = |session: &mut Session| generated.iter().try_for_each(|&id| session.prefill(&[id]));
@@ -109,12 +113,16 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             1 => measure(args, &mut session, generated, generate)?,
             _ => {
                 drop(session);
-                sequences::decode(args, &model, &ids, None)?
+                let (rate, context) = sequences::decode(args, &model, &ids, None)?;
+                together = Some(context);
+                rate
             }
         };
         report.extend(decoded(args, rate));
     }
-    finish(args, &model, report)
+    let outcome = finish(args, &model, report);
+    drop(together);
+    outcome
 }
 
 /// The decode speed.

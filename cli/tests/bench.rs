@@ -27,6 +27,34 @@ fn every_kind_of_model_is_measured() {
     }
 }
 
+/// More sequences than tokens in each, with a cache of keys and values, sliding windows and recurrent states.
+#[test]
+fn sequences_decode_together() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data");
+    let bench = |folder: &str, arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_siskin"))
+            .args(["bench", &format!("{data}/{folder}"), "--no-cache", "--quiet", "--json", "--repeat", "2"])
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let work = ["--prompt", "0", "--generate", "4", "--depth", "2", "--sequences", "16"];
+    for folder in ["golden/llama", "golden/gemma2", "golden/lfm2", "golden/qwen3-next", "golden-texts/t5"] {
+        let output = bench(folder, &work);
+        assert!(output.status.success(), "{folder}: {}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["sequences"], 16, "{folder}");
+        assert!(report["generate_tok_s"].as_f64().is_some_and(|rate| rate > 0.0), "{folder}: {report}");
+    }
+    for (folder, arguments) in
+        [("golden-texts/bert", &["--sequences", "2"]), ("golden/llama", &["--sequences=2", "--generate=0"])]
+    {
+        let output = bench(folder, arguments);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains("--sequences"), "{folder}: {error}");
+    }
+}
+
 #[test]
 fn people_get_a_table() {
     let bench = ["bench", "shakespeare", "--prompt", "8", "--generate", "4", "--repeat", "1"];

@@ -44,6 +44,7 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     if model_config.features == 0 {
         add("read_tok_s", round(output::rate(source.ids.len(), read_ms / 1e3), 1).into());
     }
+    let mut together = None;
     if args.generate > 0 {
         if args.depth > 0 {
             add("depth", args.depth.into());
@@ -55,10 +56,14 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
             1 => measure(args, &mut session, ids, write)?,
             _ => {
                 drop(session);
-                sequences::decode(args, model, &written, Some(&source))?
+                let (rate, context) = sequences::decode(args, model, &written, Some(&source))?;
+                together = Some(context);
+                rate
             }
         };
         report.extend(decoded(args, rate));
     }
-    finish(args, model, report)
+    let outcome = finish(args, model, report);
+    drop(together);
+    outcome
 }
