@@ -3,7 +3,7 @@
 //! - [`arch_rules`]: the rules of the code base, as functions over its source text.
 //! - [`fuzz`]: one function per untrusted input, and deterministic mutations of committed seeds.
 //! - [`counting`]: an allocator that counts the allocations of a thread.
-//! - [`kinds`]: models whose attention mask a session chooses.
+//! - [`attention_masks`]: models whose attention mask a session chooses.
 //! - [`paths`]: the paths of committed test data and downloaded models.
 //! - [`header`]: the C header, generated from `ffi/src`.
 //! - [`wrappers`]: the generated parts of the Kotlin and Swift wrappers.
