@@ -9,6 +9,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, round};
 use crate::table::{self, ReportField};
 use serde_json::{Value, json};
+use siskin::encoder::EncoderInput;
 use siskin::{Error, Model, Result, Session, SessionOptions};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -105,24 +106,33 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let ids = &ids[..args.prompt];
         add("prompt_tok_s", measure(args, &mut session, ids, |session| session.prefill(ids))?.into());
     }
-    let mut together = None;
-    if args.generate > 0 {
-        let generated = &ids[..args.generate];
-        let generate = |session: &mut Session| generated.iter().try_for_each(|&id| session.prefill(&[id]));
-        let rate = match args.sequences {
-            1 => measure(args, &mut session, generated, generate)?,
-            _ => {
-                drop(session);
-                let (rate, context) = sequences::decode(args, &model, &ids, None)?;
-                together = Some(context);
-                rate
-            }
-        };
-        report.extend(decoded(args, rate));
+    finish_with_decode(args, &model, session, &ids, None, report)
+}
+
+/// Measures decoding, after the tokens that `session` has, and prints the report. `ids` has the tokens of the cache and
+/// those generated; `source` is what an encoder-decoder model encodes first.
+fn finish_with_decode(
+    args: &Args,
+    model: &Model,
+    mut session: Session,
+    ids: &[u32],
+    source: Option<&EncoderInput>,
+    mut report: Vec<(&'static str, Value)>,
+) -> Result<()> {
+    if args.generate == 0 {
+        return finish(args, model, report);
     }
-    let outcome = finish(args, &model, report);
-    drop(together);
-    outcome
+    if args.sequences == 1 {
+        let ids = &ids[..args.generate];
+        let generate = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
+        report.extend(decoded(args, measure(args, &mut session, ids, generate)?));
+        return finish(args, model, report);
+    }
+    drop(session);
+    // The report counts the memory of the context.
+    let (rate, _context) = sequences::decode(args, model, ids, source)?;
+    report.extend(decoded(args, rate));
+    finish(args, model, report)
 }
 
 /// The decode speed.

@@ -1,10 +1,10 @@
 //! Speed of encoder-decoder models on text or audio.
 
-use super::{Args, FIRST_PROMPT, decoded, finish, ids, measure, measured, median, milliseconds, sequences};
+use super::{Args, FIRST_PROMPT, finish_with_decode, ids, measured, median, milliseconds};
 use crate::output::{self, round};
 use serde_json::Value;
 use siskin::encoder::EncoderInput;
-use siskin::{Model, Result, Session, SessionOptions};
+use siskin::{Model, Result, SessionOptions};
 use std::time::Instant;
 
 /// Audio frames per encoder position.
@@ -44,26 +44,9 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     if model_config.features == 0 {
         add("read_tok_s", round(output::rate(source.ids.len(), read_ms / 1e3), 1).into());
     }
-    let mut together = None;
-    if args.generate > 0 {
-        if args.depth > 0 {
-            add("depth", args.depth.into());
-            session.prefill(&written[..args.depth])?;
-        }
-        let ids = &written[..args.generate];
-        let write = |session: &mut Session| ids.iter().try_for_each(|&id| session.prefill(&[id]));
-        let rate = match args.sequences {
-            1 => measure(args, &mut session, ids, write)?,
-            _ => {
-                drop(session);
-                let (rate, context) = sequences::decode(args, model, &written, Some(&source))?;
-                together = Some(context);
-                rate
-            }
-        };
-        report.extend(decoded(args, rate));
+    if args.generate > 0 && args.depth > 0 {
+        add("depth", args.depth.into());
+        session.prefill(&written[..args.depth])?;
     }
-    let outcome = finish(args, model, report);
-    drop(together);
-    outcome
+    finish_with_decode(args, model, session, &written, Some(&source), report)
 }
