@@ -80,19 +80,27 @@ pub fn load_as(name: &str, recipe: Option<Recipe>) -> GoldenModel {
 pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> GoldenModel {
     let options = OpenOptions { cache: PackedCache::Off, recipe, ..OpenOptions::default() };
     let file = open_any(folder, &options).expect("a golden model packs");
-    let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
-    let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
-    let ids = &io["input_ids"];
-    let columns = ids.shape[1] as usize;
-    let words = ids.data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as u32);
-    let ids: Vec<u32> = words.collect();
-    let logits: Vec<f32> =
-        io["logits"].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let per_row = logits.len() / (ids.len() / columns);
-    GoldenModel {
-        file,
-        ids: ids.chunks(columns).map(<[u32]>::to_vec).collect(),
-        logits: logits.chunks(per_row).map(<[f32]>::to_vec).collect(),
+    GoldenModel::with_outputs(file, folder, "logits")
+}
+
+impl GoldenModel {
+    /// Reads the inputs of a packed model, and the logits that `io.safetensors` of its folder has under the name
+    /// `output`.
+    pub(crate) fn with_outputs(file: File, folder: &Path, output: &str) -> Self {
+        let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
+        let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
+        let ids = &io["input_ids"];
+        let columns = ids.shape[1] as usize;
+        let words = ids.data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as u32);
+        let ids: Vec<u32> = words.collect();
+        let logits: Vec<f32> =
+            io[output].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let per_row = logits.len() / (ids.len() / columns);
+        Self {
+            file,
+            ids: ids.chunks(columns).map(<[u32]>::to_vec).collect(),
+            logits: logits.chunks(per_row).map(<[f32]>::to_vec).collect(),
+        }
     }
 }
 
