@@ -94,9 +94,7 @@ impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
         // SAFETY: `rows` has the vectors of a sub-block (see `# Safety`); with an offset, one is the initial value.
         if P::OFFSET == 0 { word(n, 0) } else { unsafe { *rows.add(Self::START * ROWS + m) } }
     }
-}
 
-impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
     /// Adds the products of half a macro-block.
     ///
     /// # Safety
@@ -129,11 +127,7 @@ impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
                     }
                 }
                 if const { (G + 1).is_multiple_of(S::SUB / 4) } {
-                    let place = if const { G < S::SUB / 4 } {
-                        at.scales::<P, S, 0>(block, lane)
-                    } else {
-                        at.scales::<P, S, 1>(block, lane)
-                    };
+                    let place = at.scales::<P, S>(block, lane, const { G / (S::SUB / 4) });
                     let scale = S::scale(n, place);
                     for m in 0..ROWS {
                         let dot = Integers::finish(n, dots[m], Self::start::<N>(n, rows, m));

@@ -193,11 +193,7 @@ unsafe fn half_block<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usi
             if const { (H + 1).is_multiple_of(S::SUB / 4) } {
                 for v in 0..V {
                     let dots = l.rows(squares[v]).map(|dot| l.finish(dot, 0));
-                    let place = if const { G < S::SUB / 4 } {
-                        at.scales::<P, S, 0>(panels[v], lanes[v])
-                    } else {
-                        at.scales::<P, S, 1>(panels[v], lanes[v])
-                    };
+                    let place = at.scales::<P, S>(panels[v], lanes[v], const { G / (S::SUB / 4) });
                     add_scaled::<S, M, V>(l, place, rows, column + 4 * G, &dots, v, sums);
                 }
             }

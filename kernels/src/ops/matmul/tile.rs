@@ -145,15 +145,16 @@ impl HalfBlock {
         Self { index: 2 * macro_block + half, head, lines, mac, half }
     }
 
-    /// Returns the address of the scales of sub-block `SUB` of the half, for rows from `lane` on of `panel`.
+    /// Returns the address of the scales of sub-block `sub` of the half, for rows from `lane` on of `panel`.
     ///
     /// # Safety
     /// The panel must have the half block.
     #[inline(always)]
-    pub(super) unsafe fn scales<P: QuantPlane, S: ScaleScheme, const SUB: usize>(
+    pub(super) unsafe fn scales<P: QuantPlane, S: ScaleScheme>(
         self,
         panel: *const u8,
         lane: usize,
+        sub: usize,
     ) -> ScaleAddress {
         let Self { head, lines, mac, half, .. } = self;
         // SAFETY: the head and the tail belong to the block and the macro-block, which the panel has (see `# Safety`).
@@ -163,7 +164,7 @@ impl HalfBlock {
                 head: panel.add(head),
                 tail,
                 mac,
-                sub: half * (Self::COLUMNS / S::SUB) + SUB,
+                sub: half * (Self::COLUMNS / S::SUB) + sub,
                 lane,
             }
         }
@@ -297,11 +298,7 @@ unsafe fn half_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usiz
             }
             if const { (G + 1).is_multiple_of(S::SUB / 4) } {
                 for v in 0..V {
-                    let place = if const { G < S::SUB / 4 } {
-                        at.scales::<P, S, 0>(panels[v], lanes[v])
-                    } else {
-                        at.scales::<P, S, 1>(panels[v], lanes[v])
-                    };
+                    let place = at.scales::<P, S>(panels[v], lanes[v], const { G / (S::SUB / 4) });
                     let scale = S::scale(l, place);
                     for m in 0..M {
                         let row_scale = *rows[m].scales.add(at.index);
