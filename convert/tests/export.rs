@@ -151,7 +151,7 @@ fn with_code_3(file: &File, types: serde_json::Value, to: &Path) -> File {
 }
 
 #[test]
-fn weights_that_the_block_type_cannot_hold_are_refused() {
+fn weights_that_the_block_type_cannot_hold_are_rejected() {
     let folder = Folder::new("export-ternary");
     let file = packed(&data("gguf/tiny.gguf"), &folder);
     let name = "blk.1.ffn_up.weight";

@@ -18,18 +18,18 @@ pub(super) struct AcceptedDifferences {
     pub(super) growth: bool,
 }
 
-/// Refuses to write a model whose written hyperparameters describe a different graph. Differences in `told` are
+/// Refuses to write a model whose written hyperparameters describe a different graph. Differences in `accepted` are
 /// accepted.
 pub(super) fn check(
     own: Graphs,
     read: Result<(ModelConfig, Graphs)>,
     format: &str,
-    told: AcceptedDifferences,
+    accepted: AcceptedDifferences,
 ) -> Result<()> {
     let rejected = |message: String| Error::unsupported(format, message);
     let (_, read) =
         read.map_err(|error| rejected(format!("the exported configuration cannot be read back: {error}")))?;
-    match difference(own, read, told) {
+    match difference(own, read, accepted) {
         None => Ok(()),
         Some((own, read)) => Err(rejected(format!(
             "the format has no key for a part of the model: {own} would become {read}; choose another format"
@@ -38,18 +38,18 @@ pub(super) fn check(
 }
 
 /// Returns the first difference, as both graphs have it.
-fn difference(own: Graphs, read: Graphs, told: AcceptedDifferences) -> Option<(String, String)> {
+fn difference(own: Graphs, read: Graphs, accepted: AcceptedDifferences) -> Option<(String, String)> {
     let texts = |graph: &Graph| -> Vec<String> {
         let nodes = graph.nodes.iter().map(|node| match &node.op {
             Op::Attention(attention) => {
                 let mut attention = attention.clone();
-                if told.windows
+                if accepted.windows
                     && let AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) =
                         &mut attention.attention_mask
                 {
                     *window = None;
                 }
-                if told.scales {
+                if accepted.scales {
                     attention.scale = 1.0;
                 }
                 format!("{attention:?}")
@@ -79,7 +79,7 @@ fn difference(own: Graphs, read: Graphs, told: AcceptedDifferences) -> Option<(S
             return Some(pair);
         }
         if let Some((own, read)) =
-            own.ropes.iter().zip(&read.ropes).find(|(own, read)| !alike(own, read, told))
+            own.ropes.iter().zip(&read.ropes).find(|(own, read)| !alike(own, read, accepted))
         {
             let text = |rope: &RopeTable| {
                 format!(
@@ -94,10 +94,10 @@ fn difference(own: Graphs, read: Graphs, told: AcceptedDifferences) -> Option<(S
     None
 }
 
-fn alike(own: &RopeTable, read: &RopeTable, told: AcceptedDifferences) -> bool {
+fn alike(own: &RopeTable, read: &RopeTable, accepted: AcceptedDifferences) -> bool {
     let close = |own: f32, read: f32| (own - read).abs() <= CLOSE * own.abs().max(read.abs());
     own.frequencies.len() == read.frequencies.len()
-        && (told.growth || own.scaling.is_some() == read.scaling.is_some())
+        && (accepted.growth || own.scaling.is_some() == read.scaling.is_some())
         && close(own.magnitude, read.magnitude)
         && own.frequencies.iter().zip(&read.frequencies).all(|(&own, &read)| close(own, read))
 }

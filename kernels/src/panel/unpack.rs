@@ -1,7 +1,7 @@
 //! Unpacks panels to source blocks, byte for byte.
 //!
 //! Block types may share a panel type. Blocks of `target` are split again and compared with the panel, so that a type
-//! which cannot hold its codes and scales is refused, and never gives other weights.
+//! which cannot hold its codes and scales is rejected, and never gives other weights.
 
 use super::layout::{LINE, MACRO};
 use super::{PanelType, ROWS};

@@ -73,9 +73,9 @@ fn unpacking_gives_the_reference_values() {
     }
 }
 
-/// Block types that share a panel type either hold a row exactly or are refused.
+/// Block types that share a panel type either hold a row exactly or are rejected.
 #[test]
-fn blocks_of_another_type_hold_the_same_panel_or_are_refused() {
+fn blocks_of_another_type_hold_the_same_panel_or_are_rejected() {
     let repacked = |source: BlockType, target: BlockType, blocks: &[u8], k: usize| {
         let panel = |ty: BlockType, row: &[u8]| {
             let mut panel = vec![0; PanelType::for_block(ty).panel_bytes(k).unwrap()];

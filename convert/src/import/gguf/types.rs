@@ -59,7 +59,7 @@ mod tests {
             let codec = block.codec();
             let line = TYPES.iter().find(|row| row.0 == codec.gguf_id);
             let want = (codec.gguf_id, codec.name, codec.elements as u64, codec.bytes as u64);
-            assert_eq!(line, Some(&want), "{}: files with this type are refused", block.name());
+            assert_eq!(line, Some(&want), "{}: files with this type are rejected", block.name());
         }
     }
 

@@ -29,7 +29,7 @@ impl BlockTable {
     ///
     /// # Errors
     /// If the sequence has tokens, or if a list does not have the blocks that these tokens need, each with committed
-    /// tokens of another sequence: blocks that it has only reserved are refused.
+    /// tokens of another sequence: blocks that it has only reserved are rejected.
     pub fn attach(&mut self, id: SequenceId, length: usize, lists: &[&[BlockId]]) -> Result<()> {
         if self.sequence(id)?.length > 0 {
             let message = "the sequence has tokens already; reset it first";

@@ -17,7 +17,7 @@ pub enum HeadRole {
 
 impl Op {
     /// Returns what the operation may be in a head. [`HeadRole::Outside`] never gives wrong results: training then takes
-    /// more memory, and embedding models made from decoders with the operation after their LM head are refused.
+    /// more memory, and embedding models made from decoders with the operation after their LM head are rejected.
     pub fn head_role(&self) -> HeadRole {
         match self {
             Self::Linear(_) => HeadRole::Logits,

@@ -208,7 +208,7 @@ mod tests {
         assert!(check(&whole(257), limits(Precision::Bf16, 227)).is_err());
         assert!(check(&whole(256), limits(Precision::F32, 99)).is_ok());
         assert!(check(&with_table, limits(Precision::Bf16, 163)).is_ok());
-        let refused = check(&with_table, limits(Precision::Bf16, 99)).unwrap_err();
-        assert!(refused.message().contains("109824 bytes"), "{refused}");
+        let rejected = check(&with_table, limits(Precision::Bf16, 99)).unwrap_err();
+        assert!(rejected.message().contains("109824 bytes"), "{rejected}");
     }
 }
