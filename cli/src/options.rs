@@ -158,7 +158,7 @@ pub(crate) struct ModelArgs {
     /// Use only these CPU features: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
-    /// Data type of the KV cache: int8, f16 or f32; default f16, or f32 for f32 weights and for encoders
+    /// Data type of the KV cache: int8, int14, f16 or f32; default f16, or f32 for f32 weights and for encoders
     #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) kv: Option<CacheType>,
     /// Skip these layers, such as 9,10, counted from 0: faster, less accurate
@@ -212,7 +212,7 @@ fn throttle(text: &str) -> std::result::Result<ThrottleTarget, String> {
 }
 
 /// Parses the data type of a KV cache.
-fn cache_type(name: &str) -> std::result::Result<CacheType, String> {
+pub(crate) fn cache_type(name: &str) -> std::result::Result<CacheType, String> {
     named(CacheType::NAMES)(name).map_err(|error| match name {
         "q8_0" | "q8" | "i8" => format!("{error}; did you mean `int8`?"),
         _ => error,
@@ -528,7 +528,7 @@ mod tests {
     fn names_stand_for_what_has_them() {
         let kv = named(CacheType::NAMES);
         assert_eq!(kv("f16"), Ok(CacheType::F16));
-        assert_eq!(kv("f15"), Err("expected one of int8, f16, f32".to_owned()));
+        assert_eq!(kv("f15"), Err("expected one of int8, int14, f16, f32".to_owned()));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `siskin perplexity`: the perplexity of a model on a text, by llama.cpp's method.
 
 use crate::input_path;
-use crate::options::{ModelArgs, OpenArgs};
+use crate::options::{self, ModelArgs, OpenArgs};
 use crate::output;
 use serde_json::json;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, ErrorKind, Model, Result, Session, SessionOptions};
+use siskin::{CacheType, Error, ErrorKind, Model, Result, Session, SessionOptions};
 use std::path::{Path, PathBuf};
 
 /// Number of tokens scored at a time; bounds the memory for the other model's logits.
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// A model with the same vocabulary, such as the unquantized one, to compare predictions with
     #[arg(long, value_name = "MODEL")]
     against: Option<PathBuf>,
+    /// Data type of the other model's KV cache; default that of --kv
+    #[arg(long, value_name = "TYPE", value_parser = options::cache_type, requires = "against")]
+    against_kv: Option<CacheType>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -125,15 +128,15 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::new(ErrorKind::Argument, location, message));
     }
     let start = if tokenizer.add_bos() { tokenizer.bos() } else { None };
-    let options =
-        || SessionOptions { context: args.context, cache: args.model_args.kv, ..SessionOptions::default() };
+    let options = |cache| SessionOptions { context: args.context, cache, ..SessionOptions::default() };
+    let (kv, other_kv) = (args.model_args.kv, args.against_kv.or(args.model_args.kv));
     let other = match &args.against {
         Some(path) => Some(same_tokens(open.model(path, &args.model_args.alone())?, &model, path)?),
         None => None,
     };
     let mut scores = Scores {
-        session: model.session(options())?,
-        other: other.map(|other| other.session(options())).transpose()?,
+        session: model.session(options(kv))?,
+        other: other.map(|other| other.session(options(other_kv))).transpose()?,
         sum: Sum::default(),
         agreement: Agreement::default(),
         kept: Vec::new(),

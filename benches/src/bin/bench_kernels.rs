@@ -38,9 +38,12 @@ fn main() {
         let dots = rate(peak::dots_for_cpu(table.cpu()), peak::DOT_ROUND);
         println!("\n## {name}: at most {ceiling:.0} GFLOPS of f32 and {dots:.0} GOPS of signed bytes");
         if wanted("attention") {
-            attend(table, CacheType::F32, &TEXTS, ceiling);
-            attend(table, CacheType::F16, &CHATS, ceiling);
-            attend(table, CacheType::Int8, &CHATS, ceiling);
+            for cache in [CacheType::F32, CacheType::Int14] {
+                attend(table, cache, &TEXTS, ceiling);
+            }
+            for cache in [CacheType::F16, CacheType::Int14, CacheType::Int8] {
+                attend(table, cache, &CHATS, ceiling);
+            }
         }
         if wanted("rows") {
             rows(table);

@@ -20,7 +20,7 @@ struct Case {
     run: fn(&Kernels, usize),
 }
 
-const CASES: [Case; 16] = [
+const CASES: &[Case] = &[
     Case { name: "matmul-q8-1", run: |kernels, repeats| product(kernels, PanelType::Q8, 1, repeats) },
     Case { name: "matmul-q8-8", run: |kernels, repeats| product(kernels, PanelType::Q8, 8, repeats) },
     Case { name: "matmul-q4-1", run: |kernels, repeats| product(kernels, PanelType::Q4, 1, repeats) },
@@ -34,6 +34,11 @@ const CASES: [Case; 16] = [
     Case { name: "attention-f16-3", run: |kernels, repeats| attend(kernels, CacheType::F16, 3, repeats) },
     Case { name: "attention-f16-48", run: |kernels, repeats| attend(kernels, CacheType::F16, 48, repeats) },
     Case { name: "attention-int8-3", run: |kernels, repeats| attend(kernels, CacheType::Int8, 3, repeats) },
+    Case { name: "attention-int14-3", run: |kernels, repeats| attend(kernels, CacheType::Int14, 3, repeats) },
+    Case {
+        name: "attention-int14-48",
+        run: |kernels, repeats| attend(kernels, CacheType::Int14, 48, repeats),
+    },
     Case { name: "norm", run: normalize },
     Case { name: "gate", run: gate },
     Case { name: "quantize", run: quantize },

@@ -8,7 +8,7 @@ use crate::Cpu;
 #[cfg(target_arch = "x86_64")]
 use crate::CpuFeatures;
 use crate::ops::instantiate::instantiate;
-use crate::simd::{LANES, Simd};
+use crate::simd::{IntegerDot, LANES, Simd};
 
 /// Independent operations on sixteen lanes in one round of [`Function`].
 pub const ROUND: usize = 12;
@@ -77,7 +77,7 @@ fn run<S: Simd, const CHAINS: usize>(s: S, rounds: usize, x: S::F, y: S::F, out:
 }
 
 #[inline(always)]
-fn dots<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {
+fn dots<S: Simd + IntegerDot<Vectors = S>>(s: S, rounds: usize, out: &mut [f32; 16]) {
     let lanes = out.map(|x| x.to_bits() & 0x0707_0707);
     if const { S::REGISTERS >= 32 } {
         run_dots::<S, ROUND>(s, rounds, &lanes, out);
@@ -89,7 +89,12 @@ fn dots<S: Simd>(s: S, rounds: usize, out: &mut [f32; 16]) {
 /// Reloads the second operand in each round, as kernels do; otherwise the compiler could hoist parts of a dot
 /// product out of the loop.
 #[inline(always)]
-fn run_dots<S: Simd, const CHAINS: usize>(s: S, rounds: usize, lanes: &[u32; LANES], out: &mut [f32; 16]) {
+fn run_dots<S: Simd + IntegerDot<Vectors = S>, const CHAINS: usize>(
+    s: S,
+    rounds: usize,
+    lanes: &[u32; LANES],
+    out: &mut [f32; 16],
+) {
     let others: [i32; CHAINS] = core::array::from_fn(|i| 0x0101_0101 * (i as i32 % 7));
     let mut chains = [s.splat_int(0); CHAINS];
     for _ in 0..rounds {

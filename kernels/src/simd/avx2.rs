@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{LANES, Simd, outline_with};
+use super::{IntegerDot, IntegersOf, LANES, Simd, outline_with};
 
 /// A token that proves that the processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -148,23 +148,16 @@ impl Simd for Avx2 {
         }
         [half!(x[0]), half!(x[1])]
     }
-    const DOT_BIAS: i32 = 0;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
         intrinsic!([_mm256_set1_epi32(x); 2])
     }
     #[inline(always)]
-    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
+    fn store_shorts(self, x: Self::I, out: &mut [i16; LANES]) {
         intrinsic!({
-            let (a, ones) = (_mm256_set1_epi32(a), _mm256_set1_epi16(1));
-            let mut sum = sum;
-            for (half, sum) in sum.iter_mut().enumerate() {
-                let lanes = _mm256_loadu_si256(lanes.as_ptr().add(8 * half).cast());
-                // The sign is moved from the lanes to the other operand; 2 · 127 · 127 fits in 16 bits.
-                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(lanes), _mm256_sign_epi8(a, lanes));
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
-            }
-            sum
+            // Within each half, the lower lanes are of the first register.
+            let halves = _mm256_packs_epi32(x[0], x[1]);
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(halves));
         })
     }
     #[inline(always)]
@@ -222,6 +215,66 @@ impl Simd for Avx2 {
             _mm_storeu_si128(four.as_mut_ptr().cast(), _mm_unpacklo_epi32(even, odd));
             four
         })
+    }
+}
+
+impl IntegerDot for Avx2 {
+    type Vectors = Self;
+    const DOT_BIAS: i32 = 0;
+    type Sums = [__m256i; 4];
+    type Quads = [__m256i; 4];
+    const SUMS: usize = 2;
+
+    #[inline(always)]
+    fn vectors(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn dot(self, sum: IntegersOf<Self>, lanes: &[u32; LANES], a: i32) -> IntegersOf<Self> {
+        intrinsic!({
+            let (a, ones) = (_mm256_set1_epi32(a), _mm256_set1_epi16(1));
+            let mut sum = sum;
+            for (half, sum) in sum.iter_mut().enumerate() {
+                let lanes = _mm256_loadu_si256(lanes.as_ptr().add(8 * half).cast());
+                // The sign is moved from the lanes to the other operand; 2 · 127 · 127 fits in 16 bits.
+                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(lanes), _mm256_sign_epi8(a, lanes));
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+            }
+            sum
+        })
+    }
+    #[inline(always)]
+    fn zero_sums(self) -> Self::Sums {
+        intrinsic!([_mm256_setzero_si256(); 4])
+    }
+    #[inline(always)]
+    fn quads(self, high: &[u32; LANES], low: &[u32; LANES]) -> Self::Quads {
+        intrinsic!({
+            let units = _mm256_set1_epi16(0x8001_u16 as i16);
+            let (mut first, mut second) = ([units; 2], [units; 2]);
+            for half in 0..2 {
+                let high = _mm256_loadu_si256(high.as_ptr().add(8 * half).cast());
+                let low = _mm256_loadu_si256(low.as_ptr().add(8 * half).cast());
+                // Products of unsigned 1 and 128 with signed low and high bytes.
+                first[half] = _mm256_maddubs_epi16(units, _mm256_unpacklo_epi8(low, high));
+                second[half] = _mm256_maddubs_epi16(units, _mm256_unpackhi_epi8(low, high));
+            }
+            [first[0], second[0], first[1], second[1]]
+        })
+    }
+    #[inline(always)]
+    fn add_products(self, sums: Self::Sums, quads: Self::Quads, factors: u64) -> Self::Sums {
+        intrinsic!({
+            let (factors, mut sums) = (_mm256_set1_epi64x(factors as i64), sums);
+            for (sum, quads) in sums.iter_mut().zip(quads) {
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(quads, factors));
+            }
+            sums
+        })
+    }
+    #[inline(always)]
+    fn totals(self, sums: Self::Sums) -> IntegersOf<Self> {
+        intrinsic!([_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3])])
     }
 }
 

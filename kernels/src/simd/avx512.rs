@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::avx2::largest_of_four;
-use super::{LANES, Simd, outline_with};
+use super::{IntegerDot, IntegersOf, LANES, Simd, outline_with};
 
 /// A token that proves that the processor has AVX-512 F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
@@ -135,17 +135,13 @@ impl Simd for Avx512 {
         })
     }
     /// `dpbusd` takes one operand as unsigned.
-    const DOT_BIAS: i32 = 128;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
         intrinsic!(_mm512_set1_epi32(x))
     }
     #[inline(always)]
-    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
-        intrinsic!({
-            let raised = _mm512_xor_si512(_mm512_loadu_si512(lanes.as_ptr().cast()), _mm512_set1_epi8(-128));
-            _mm512_dpbusd_epi32(sum, raised, _mm512_set1_epi32(a))
-        })
+    fn store_shorts(self, x: Self::I, out: &mut [i16; LANES]) {
+        intrinsic!(_mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(x)))
     }
     #[inline(always)]
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
@@ -198,6 +194,58 @@ impl Simd for Avx512 {
             let mut four = [0; 4];
             _mm_storeu_si128(four.as_mut_ptr().cast(), sums);
             four
+        })
+    }
+}
+
+impl IntegerDot for Avx512 {
+    type Vectors = Self;
+    const DOT_BIAS: i32 = 128;
+    type Sums = [__m512i; 2];
+    type Quads = [__m512i; 2];
+    const SUMS: usize = 12;
+
+    #[inline(always)]
+    fn vectors(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn dot(self, sum: IntegersOf<Self>, lanes: &[u32; LANES], a: i32) -> IntegersOf<Self> {
+        intrinsic!({
+            let raised = _mm512_xor_si512(_mm512_loadu_si512(lanes.as_ptr().cast()), _mm512_set1_epi8(-128));
+            _mm512_dpbusd_epi32(sum, raised, _mm512_set1_epi32(a))
+        })
+    }
+    #[inline(always)]
+    fn zero_sums(self) -> Self::Sums {
+        intrinsic!([_mm512_setzero_si512(); 2])
+    }
+    #[inline(always)]
+    fn quads(self, high: &[u32; LANES], low: &[u32; LANES]) -> Self::Quads {
+        intrinsic!({
+            let units = _mm512_set1_epi16(0x8001_u16 as i16);
+            let high = _mm512_loadu_si512(high.as_ptr().cast());
+            let low = _mm512_loadu_si512(low.as_ptr().cast());
+            // Products of unsigned 1 and 128 with signed low and high bytes.
+            [
+                _mm512_maddubs_epi16(units, _mm512_unpacklo_epi8(low, high)),
+                _mm512_maddubs_epi16(units, _mm512_unpackhi_epi8(low, high)),
+            ]
+        })
+    }
+    #[inline(always)]
+    fn add_products(self, sums: Self::Sums, quads: Self::Quads, factors: u64) -> Self::Sums {
+        intrinsic!({
+            let factors = _mm512_set1_epi64(factors as i64);
+            [_mm512_dpwssd_epi32(sums[0], quads[0], factors), _mm512_dpwssd_epi32(sums[1], quads[1], factors)]
+        })
+    }
+    #[inline(always)]
+    fn totals(self, sums: Self::Sums) -> IntegersOf<Self> {
+        intrinsic!({
+            let (a, b) = (_mm512_castsi512_ps(sums[0]), _mm512_castsi512_ps(sums[1]));
+            let (even, odd) = (_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b));
+            _mm512_add_epi32(_mm512_castps_si512(even), _mm512_castps_si512(odd))
         })
     }
 }

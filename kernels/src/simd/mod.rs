@@ -10,15 +10,23 @@ mod scalar;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx_vnni;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_dotprod;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx_vnni::AvxVnni;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::Neon;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon_dotprod::NeonDotprod;
 pub(crate) use scalar::Scalar;
 
 /// Lanes of the virtual vector.
@@ -103,6 +111,8 @@ pub(crate) trait Simd: InstructionSet {
     fn power_of_two(self, x: Self::I) -> Self::F;
     /// Stores the low byte of each lane.
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]);
+    /// Stores the low sixteen bits of integers that fit in them.
+    fn store_shorts(self, x: Self::I, out: &mut [i16; LANES]);
     /// Loads sixteen f16, two in each word, the first in its low half.
     fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F;
     /// Loads sixteen f32 from their bit patterns.
@@ -110,12 +120,7 @@ pub(crate) trait Simd: InstructionSet {
         self.load(&x.map(f32::from_bits))
     }
 
-    /// The bias that [`Simd::dot`] adds to every byte of the lanes.
-    const DOT_BIAS: i32;
     fn splat_int(self, x: i32) -> Self::I;
-    /// Adds to each lane the dot product of its four signed bytes, plus the bias, with those of `a`; no byte
-    /// of either may be −128.
-    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I;
 
     /// Computes a stage of the Hadamard transform within the lanes, `APART` being 1, 2, 4 or 8: with y the
     /// lane `APART` away, `x + y` in lanes whose index has that bit clear, `y − x` in the others.
@@ -194,6 +199,49 @@ pub(crate) trait Simd: InstructionSet {
         }
     }
 }
+
+/// Dot products of integers, for which some processors have instructions beside those of [`Simd`].
+pub(crate) trait IntegerDot: InstructionSet {
+    /// The vectors that the sums are in.
+    type Vectors: Simd;
+
+    fn vectors(self) -> Self::Vectors;
+
+    /// The bias that [`IntegerDot::dot`] adds to every byte of the lanes.
+    const DOT_BIAS: i32;
+
+    /// Adds to each lane the dot product of its four signed bytes, plus the bias, with those of `a`; no byte
+    /// of either may be −128.
+    fn dot(self, sum: IntegersOf<Self>, lanes: &[u32; LANES], a: i32) -> IntegersOf<Self>;
+
+    /// Sixteen sums of products of 14-bit integers, modulo 2^32.
+    type Sums: Copy;
+    /// Four 14-bit integers for each of sixteen lanes.
+    type Quads: Copy;
+    /// Number of [`IntegerDot::Sums`] per vector of lanes for which there are registers.
+    const SUMS: usize;
+
+    fn zero_sums(self) -> Self::Sums;
+    /// Returns the integers `128 · high + low` of bytes from −64 to 63, four for each lane.
+    fn quads(self, high: &[u32; LANES], low: &[u32; LANES]) -> Self::Quads;
+    /// Packs 14-bit integers, four at a time, as the factors of [`IntegerDot::add_products`].
+    #[inline(always)]
+    fn factors(integers: &[i16; LANES]) -> [u64; LANES / 4] {
+        let mut factors = [0; LANES / 4];
+        for (factors, &[a, b, c, d]) in factors.iter_mut().zip(integers.as_chunks::<4>().0) {
+            let (lower, upper) = (a as u16 as u32 | (b as u32) << 16, c as u16 as u32 | (d as u32) << 16);
+            *factors = u64::from(lower) | u64::from(upper) << 32;
+        }
+        factors
+    }
+    /// Adds to each lane the dot product of its four integers with the factors.
+    fn add_products(self, sums: Self::Sums, quads: Self::Quads, factors: u64) -> Self::Sums;
+    /// Returns the sum of each lane.
+    fn totals(self, sums: Self::Sums) -> IntegersOf<Self>;
+}
+
+/// Sixteen i32 of an instruction set.
+pub(crate) type IntegersOf<D> = <<D as IntegerDot>::Vectors as Simd>::I;
 
 /// Reduces lanes 8 apart, then 4, 2 and 1.
 #[inline(always)]

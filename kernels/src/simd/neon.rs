@@ -2,7 +2,7 @@
 
 use core::arch::aarch64::*;
 
-use super::{LANES, Simd, outline_with};
+use super::{IntegerDot, IntegersOf, LANES, Simd, outline_with};
 
 /// A token that proves that the processor has NEON, which every 64-bit Arm processor with floating point has.
 #[derive(Clone, Copy)]
@@ -152,13 +152,36 @@ impl Simd for Neon {
             }
         }
     }
-    const DOT_BIAS: i32 = 0;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
         quad!(_i => vdupq_n_s32(x))
     }
     #[inline(always)]
-    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
+    fn store_shorts(self, x: Self::I, out: &mut [i16; LANES]) {
+        for (part, x) in out.as_chunks_mut::<4>().0.iter_mut().zip(x) {
+            // SAFETY: NEON is part of the target; `part` holds four lanes.
+            unsafe { vst1_s16(part.as_mut_ptr(), vmovn_s32(x)) }
+        }
+    }
+    #[inline(always)]
+    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
+        quad!(i => vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x.as_ptr().cast::<u16>().add(4 * i)))))
+    }
+}
+
+impl IntegerDot for Neon {
+    type Vectors = Self;
+    const DOT_BIAS: i32 = 0;
+    type Sums = [int32x4_t; 8];
+    type Quads = [int16x8_t; 8];
+    const SUMS: usize = 2;
+
+    #[inline(always)]
+    fn vectors(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn dot(self, sum: IntegersOf<Self>, lanes: &[u32; LANES], a: i32) -> IntegersOf<Self> {
         quad!(i => {
             let lanes = vreinterpretq_s8_u32(vld1q_u32(lanes.as_ptr().add(4 * i)));
             let a = vreinterpretq_s8_s32(vdupq_n_s32(a));
@@ -169,7 +192,39 @@ impl Simd for Neon {
         })
     }
     #[inline(always)]
-    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
-        quad!(i => vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x.as_ptr().cast::<u16>().add(4 * i)))))
+    fn zero_sums(self) -> Self::Sums {
+        // SAFETY: NEON is part of the target.
+        unsafe { [vdupq_n_s32(0); 8] }
+    }
+    #[inline(always)]
+    fn quads(self, high: &[u32; LANES], low: &[u32; LANES]) -> Self::Quads {
+        // SAFETY: NEON is part of the target; pointers come from references to sixteen lanes.
+        unsafe {
+            let mut quads = [vdupq_n_s16(0); 8];
+            for (i, pair) in quads.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                let [high, low] =
+                    [high, low].map(|bytes| vreinterpretq_s8_u32(vld1q_u32(bytes.as_ptr().add(4 * i))));
+                pair[0] = vaddw_s8(vshll_n_s8::<7>(vget_low_s8(high)), vget_low_s8(low));
+                pair[1] = vaddw_high_s8(vshll_high_n_s8::<7>(high), low);
+            }
+            quads
+        }
+    }
+    #[inline(always)]
+    fn add_products(self, sums: Self::Sums, quads: Self::Quads, factors: u64) -> Self::Sums {
+        let mut sums = sums;
+        // SAFETY: NEON is part of the target.
+        unsafe {
+            let factors = vreinterpretq_s16_u64(vdupq_n_u64(factors));
+            for (sum, quads) in sums.iter_mut().zip(quads) {
+                let first = vmull_s16(vget_low_s16(quads), vget_low_s16(factors));
+                *sum = vaddq_s32(*sum, vpaddq_s32(first, vmull_high_s16(quads, factors)));
+            }
+        }
+        sums
+    }
+    #[inline(always)]
+    fn totals(self, sums: Self::Sums) -> IntegersOf<Self> {
+        quad!(i => vpaddq_s32(sums[2 * i], sums[2 * i + 1]))
     }
 }

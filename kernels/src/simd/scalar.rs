@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{LANES, Simd, outline_with};
+use super::{IntegerDot, IntegersOf, LANES, Simd, outline_with};
 use crate::float;
 
 /// The portable implementation.
@@ -90,13 +90,35 @@ impl Simd for Scalar {
     fn store_bytes(self, x: Self::I, out: &mut [i8; LANES]) {
         *out = each(x, |x| x as i8);
     }
-    const DOT_BIAS: i32 = 0;
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
         [x; LANES]
     }
     #[inline(always)]
-    fn dot(self, sum: Self::I, lanes: &[u32; LANES], a: i32) -> Self::I {
+    fn store_shorts(self, x: Self::I, out: &mut [i16; LANES]) {
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = x as i16;
+        }
+    }
+    #[inline(always)]
+    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
+        core::array::from_fn(|i| f16::from_bits((x[i / 2] >> (i % 2 * 16)) as u16).to_f32())
+    }
+}
+
+impl IntegerDot for Scalar {
+    type Vectors = Self;
+    const DOT_BIAS: i32 = 0;
+    type Sums = [i32; LANES];
+    type Quads = [[i16; 4]; LANES];
+    const SUMS: usize = 2;
+
+    #[inline(always)]
+    fn vectors(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn dot(self, sum: IntegersOf<Self>, lanes: &[u32; LANES], a: i32) -> IntegersOf<Self> {
         let a = a.to_le_bytes();
         core::array::from_fn(|i| {
             let products = lanes[i].to_le_bytes().into_iter().zip(a);
@@ -104,7 +126,26 @@ impl Simd for Scalar {
         })
     }
     #[inline(always)]
-    fn load_halves(self, x: &[u32; LANES / 2]) -> Self::F {
-        core::array::from_fn(|i| f16::from_bits((x[i / 2] >> (i % 2 * 16)) as u16).to_f32())
+    fn zero_sums(self) -> Self::Sums {
+        [0; LANES]
+    }
+    #[inline(always)]
+    fn quads(self, high: &[u32; LANES], low: &[u32; LANES]) -> Self::Quads {
+        core::array::from_fn(|i| {
+            let [high, low] = [high[i], low[i]].map(u32::to_le_bytes);
+            core::array::from_fn(|e| i16::from(high[e] as i8) * 128 + i16::from(low[e] as i8))
+        })
+    }
+    #[inline(always)]
+    fn add_products(self, sums: Self::Sums, quads: Self::Quads, factors: u64) -> Self::Sums {
+        let factors = [0, 16, 32, 48].map(|shift| (factors >> shift) as i16);
+        core::array::from_fn(|i| {
+            let products = quads[i].into_iter().zip(factors);
+            products.fold(sums[i], |sum, (x, y)| sum.wrapping_add(i32::from(x) * i32::from(y)))
+        })
+    }
+    #[inline(always)]
+    fn totals(self, sums: Self::Sums) -> IntegersOf<Self> {
+        sums
     }
 }

@@ -145,7 +145,7 @@ fn heads(lines: &mut Lines<'_>) {
         }
     });
     recurrences(&mut TestRandom::new(25), lines);
-    for cache in [CacheType::Int8, CacheType::F16, CacheType::F32] {
+    for cache in [CacheType::Int8, CacheType::F16, CacheType::F32, CacheType::Int14] {
         attentions(cache, &mut random, lines);
     }
 }

@@ -4,6 +4,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 
 use super::int8::{self, QuantizedQueries};
+use super::int14::{self, RotatedQueries};
 use super::kv_chunk::{KvChunk, groups};
 use super::online_softmax::{ChunkPositions, SoftmaxState, merge, weights};
 use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
@@ -11,7 +12,7 @@ use super::{
     AttentionArguments, BLOCK, CHUNK, CacheType, GROUP, HeadCache, KeySpan, PANEL, QUERIES, Query, chunk_of,
     chunk_positions, padded,
 };
-use crate::simd::{Outlined, Simd};
+use crate::simd::{IntegerDot, Outlined, Simd};
 
 /// The sections of a worker's scratch buffer.
 pub(super) struct AttentionScratch<'a> {
@@ -77,15 +78,42 @@ macro_rules! for_size {
         }
     }};
 }
+pub(super) use for_size;
+
+/// Queries in the form that a cache type needs.
+pub(super) struct PreparedQueries<'a> {
+    pub quantized: QuantizedQueries<'a>,
+    pub rotated: RotatedQueries<'a>,
+}
+
+impl<'a> PreparedQueries<'a> {
+    #[inline(always)]
+    pub(super) fn new<D: IntegerDot>(
+        d: D,
+        cache: CacheType,
+        queries: &[Query<'_>],
+        columns: usize,
+        scratch: &'a mut [f32],
+    ) -> Self {
+        let none = Self { quantized: QuantizedQueries::NONE, rotated: RotatedQueries::NONE };
+        match cache {
+            CacheType::Int8 => {
+                Self { quantized: QuantizedQueries::new(d.vectors(), queries, columns, scratch), ..none }
+            }
+            CacheType::Int14 => Self { rotated: RotatedQueries::new(d, queries, columns, scratch), ..none },
+            CacheType::F16 | CacheType::F32 => none,
+        }
+    }
+}
 
 /// Products with SIMD, `V` vectors at a time.
 struct Vectors<'a, const V: usize> {
     cache: CacheType,
     columns: usize,
-    whole: QuantizedQueries<'a>,
+    prepared: PreparedQueries<'a>,
 }
 
-impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
+impl<S: Simd + IntegerDot<Vectors = S>, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
     #[inline(always)]
     fn score(
         &mut self,
@@ -113,15 +141,8 @@ impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
         match self.cache {
             CacheType::F16 => float!(F16Numbers),
             CacheType::F32 => float!(F32Numbers),
-            CacheType::Int8 => for_size!(group.len(), |Q| {
-                s.outline(int8::Score::<Q, V> {
-                    queries: &self.whole,
-                    first: group.start,
-                    chunk,
-                    seen,
-                    scores,
-                })
-            }),
+            CacheType::Int8 => int8::score::<S, V>(s, &self.prepared.quantized, group, chunk, seen, scores),
+            CacheType::Int14 => int14::score::<S, V>(s, &self.prepared.rotated, group, chunk, seen, scores),
         }
     }
 
@@ -149,30 +170,27 @@ impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
             CacheType::F16 => float!(F16Numbers),
             CacheType::F32 => float!(F32Numbers),
             CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
+            CacheType::Int14 => int14::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
         }
     }
 }
 
-#[inline(always)]
-pub(super) fn attend<S: Simd>(
-    s: S,
-    arguments: &AttentionArguments,
-    queries: &[Query<'_>],
-    cache: &dyn HeadCache,
-    span: KeySpan,
-    scratch: &mut [f32],
-    out: &mut [&mut [f32]],
-) {
-    // As many vectors as fit in the registers beside the accumulators.
-    if const { S::REGISTERS >= 32 } {
-        attend_with_vectors::<S, 4>(s, arguments, queries, cache, span, scratch, out);
-    } else {
-        attend_with_vectors::<S, 1>(s, arguments, queries, cache, span, scratch, out);
-    }
+/// Expands `$body` with the constant `$V`: as many vectors as fit in the registers of `$simd` beside the accumulators.
+macro_rules! with_vectors {
+    ($simd:ty, |$V:ident| $body:expr) => {
+        if const { <$simd>::REGISTERS >= 32 } {
+            const $V: usize = 4;
+            $body
+        } else {
+            const $V: usize = 1;
+            $body
+        }
+    };
 }
+pub(super) use with_vectors;
 
 #[inline(always)]
-fn attend_with_vectors<S: Simd, const V: usize>(
+pub(super) fn attend<S: Simd + IntegerDot<Vectors = S>>(
     s: S,
     arguments: &AttentionArguments,
     queries: &[Query<'_>],
@@ -183,13 +201,12 @@ fn attend_with_vectors<S: Simd, const V: usize>(
 ) {
     let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
-    let (scratch, whole) = AttentionScratch::new(scratch, columns, GROUP);
-    let whole = match arguments.cache {
-        CacheType::Int8 => QuantizedQueries::new(s, queries, columns, whole),
-        CacheType::F16 | CacheType::F32 => QuantizedQueries::NONE,
-    };
-    let products = Vectors::<V> { cache: arguments.cache, columns, whole };
-    attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
+    let (scratch, words) = AttentionScratch::new(scratch, columns, GROUP);
+    let prepared = PreparedQueries::new(s, arguments.cache, queries, columns, words);
+    with_vectors!(S, |V| {
+        let products = Vectors::<V> { cache: arguments.cache, columns, prepared };
+        attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
+    });
 }
 
 /// Computes attention for up to [`QUERIES`] queries, in groups of up to `GROUP`.

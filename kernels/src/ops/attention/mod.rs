@@ -21,13 +21,26 @@
 //! integers `u`, with the largest of the chunk mapped to 16383; with `u = 128·h + l`, a column is
 //! `fma(Σ h·v, 128, Σ l·v) · (largest / 16383)`.
 //!
+//! An int14 cache has 14-bit integers, stored as two 7-bit digits: `q = round(x / scale)`, `q = 128·h + l` with `l` from
+//! −64 to 63, so that dot products are sums of exact products of bytes in any order (integer slicing, as in the Ozaki
+//! scheme, arXiv:2306.11975). Keys and queries are rotated first, by the Hadamard transform of blocks of `width` columns,
+//! the largest power of two up to 128 that divides the padded head size: this spreads outliers and leaves scores as they
+//! are (QuaRot, arXiv:2404.00456). The scale of a value is `largest / 8127`; that of a key or a query is the larger of
+//! this and `norm / 46000`, so that a dot product is below 2^31. The dot product of a score is
+//! `Σ q·k · (key scale · (query scale / width))`. Products of weights and value scales are quantized with the larger of
+//! `largest / 16319` and `sum / 260000` of the chunk as their scale; a column is `Σ u·v · scale`.
+//!
 //! The result of a query does not depend on which other queries are computed, or on how a prompt was split
 //! into batches.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod digits;
 mod flash;
+mod int14;
 mod int8;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod integers;
 mod kv_chunk;
 mod online_softmax;
 mod reference;
@@ -66,6 +79,8 @@ pub const HIDDEN: f32 = -1e30;
 pub enum CacheType {
     /// One byte per element, and one scale per position.
     Int8,
+    /// Two bytes per element, one for each of two 7-bit digits, and one scale per position.
+    Int14,
     /// IEEE half precision.
     F16,
     /// IEEE single precision.
@@ -74,12 +89,19 @@ pub enum CacheType {
 
 impl CacheType {
     /// All types with their names.
-    pub const NAMES: &[(Self, &str)] = &[(Self::Int8, "int8"), (Self::F16, "f16"), (Self::F32, "f32")];
+    pub const NAMES: &[(Self, &str)] =
+        &[(Self::Int8, "int8"), (Self::Int14, "int14"), (Self::F16, "f16"), (Self::F32, "f32")];
+
+    /// Returns whether elements are integers with a scale per position.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::Int8 | Self::Int14)
+    }
 
     /// Returns the maximum head size that the type supports.
     pub const fn max_columns(self) -> usize {
         match self {
             Self::Int8 => int8::MAX_COLUMNS,
+            Self::Int14 => int14::MAX_COLUMNS,
             Self::F16 | Self::F32 => usize::MAX,
         }
     }
@@ -89,6 +111,7 @@ impl CacheType {
         let numbers = BLOCK * padded(head_size);
         match self {
             Self::Int8 => numbers / 4 + BLOCK,
+            Self::Int14 => numbers / 2 + BLOCK,
             Self::F16 => numbers / 2,
             Self::F32 => numbers,
         }
@@ -173,6 +196,9 @@ impl<'a> Query<'a> {
 /// positions of a column of the values, with sixteen columns interleaved, column groups before positions. The
 /// scales of the positions follow.
 ///
+/// With int14, the high digits are stored as int8 elements are, then the low digits, then the scales. Keys are
+/// rotated.
+///
 /// An implementation must not call kernels: an AMX kernel calls it while its tile registers are in use.
 pub trait HeadCache {
     /// Returns the words of the keys and of the values of block `block` (position / [`BLOCK`]).
@@ -186,10 +212,10 @@ const GROUP: usize = 6;
 const TILED_GROUP: usize = 16;
 
 /// Returns the scratch size of [`Function`] in floats: the chunk's scores and sums for the queries processed
-/// together, and running totals and int8 columns for [`QUERIES`].
+/// together, and running totals and quantized columns for [`QUERIES`].
 pub const fn scratch_size(head_size: usize) -> usize {
     let columns = padded(head_size);
-    TILED_GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 4)
+    TILED_GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 2)
 }
 
 /// Which keys a call processes.
@@ -217,8 +243,13 @@ instantiate!(VECTORS: Function = "attention" attend(
 ));
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) static LIST: &[Kernel<Function>] = &[amx::KERNEL, VECTORS[0], VECTORS[1], VECTORS[2]];
-#[cfg(not(target_arch = "x86_64"))]
+pub(crate) static LIST: &[Kernel<Function>] =
+    &[amx::KERNEL, VECTORS[0], integers::KERNEL, VECTORS[1], VECTORS[2]];
+#[cfg(all(target_arch = "aarch64", feature = "portable"))]
+pub(crate) static LIST: &[Kernel<Function>] = &[integers::KERNEL, VECTORS[0], VECTORS[1]];
+#[cfg(all(target_arch = "aarch64", not(feature = "portable")))]
+pub(crate) static LIST: &[Kernel<Function>] = &[integers::KERNEL, VECTORS[0]];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) static LIST: &[Kernel<Function>] = VECTORS;
 
 use flash::attend;

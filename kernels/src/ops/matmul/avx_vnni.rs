@@ -8,7 +8,7 @@ use super::run::tile_shapes;
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
-use crate::simd::outline_with;
+use crate::simd::AvxVnni;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-avxvnni", CpuFeatures::AVX2.with(CpuFeatures::AVXVNNI), avx_vnni);
@@ -23,19 +23,6 @@ fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>,
     run::run::<AvxVnni, Shapes, Shapes>(AvxVnni::inside(), product, rows, panels, out);
 }
 
-/// A token that proves that the processor has AVX2, FMA, F16C and AVX-VNNI.
-#[derive(Clone, Copy)]
-pub(super) struct AvxVnni(());
-
-impl AvxVnni {
-    /// Creates the token inside a function that is compiled for AVX-VNNI.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-    fn inside() -> Self {
-        Self(())
-    }
-}
-
 tile_shapes!(
     /// Tiles of all panel types.
     Shapes, 1 => 2, 4 => 2, 3 => 2, 2 => 2
@@ -48,8 +35,6 @@ macro_rules! intrinsic {
         unsafe { $call }
     };
 }
-
-outline_with!(AvxVnni, "avx2,fma,f16c,avxvnni");
 
 impl Integers for AvxVnni {
     /// `dpbusd` takes unsigned weights: signed ones are biased by 128.

@@ -9,14 +9,13 @@ use core::ops::Range;
 
 use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::neon::Multiply;
-use super::neon_dot::NeonDotprod;
 use super::run::tile_shapes;
 use super::simd::MatmulSimd;
 use super::tile::{self, HalfBlock, LoopExtent, QuantizedRow, row_sum, scaled_sum};
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
-use crate::simd::outline_with;
+use crate::simd::{NeonDotprod, outline_with};
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-i8mm", CpuFeatures::NEON.with(CpuFeatures::DOTPROD).with(CpuFeatures::I8MM), i8mm);

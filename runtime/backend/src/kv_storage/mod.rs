@@ -124,6 +124,7 @@ impl BlockStorage for KvStorage {
             CacheType::F32 => "F32",
             CacheType::F16 => "F16",
             CacheType::Int8 => "Int8",
+            CacheType::Int14 => "Int14",
         };
         let words = self.groups[group].block_words();
         Ok(BlockFormat { name: format!("{element} {words}"), words })

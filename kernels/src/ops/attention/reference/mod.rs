@@ -1,9 +1,13 @@
 //! Scalar reference of attention for one query.
 
+mod int14;
+
 use super::{
-    AttentionArguments, BLOCK, CHUNK, CacheType, HeadCache, PANEL, Query, RUNS, chunk_of, int8, padded,
+    AttentionArguments, BLOCK, CHUNK, CacheType, HeadCache, PANEL, Query, RUNS, chunk_of, digits, padded,
 };
 use core::ops::Range;
+
+use super::int14::weight_scales;
 
 use crate::float;
 use crate::math;
@@ -13,34 +17,49 @@ fn exp(x: f32) -> f32 {
     math::exp(Scalar, [x; 16])[0]
 }
 
+/// Returns byte `index` of some words.
+fn byte(words: &[u32], index: usize) -> i8 {
+    words[index / 4].to_le_bytes()[index % 4] as i8
+}
+
 /// Returns element `index` of some cached elements.
 fn number(cache: CacheType, words: &[u32], index: usize) -> f32 {
     match cache {
         CacheType::F32 => f32::from_bits(words[index]),
-        CacheType::Int8 => f32::from(words[index / 4].to_le_bytes()[index % 4] as i8),
+        CacheType::Int8 | CacheType::Int14 => f32::from(byte(words, index)),
         CacheType::F16 => half::f16::from_bits((words[index / 2] >> (index % 2 * 16)) as u16).to_f32(),
     }
 }
 
-fn key(arguments: &AttentionArguments, keys: &[u32], slot: usize, column: usize) -> f32 {
+/// Returns the index of an element of a key; with int14, that of its high digit.
+fn key_index(arguments: &AttentionArguments, slot: usize, column: usize) -> usize {
     let columns = padded(arguments.head_size);
     let panel = slot / PANEL * PANEL * columns;
-    let index = match arguments.cache {
-        CacheType::Int8 => panel + (column / 4 * PANEL + slot % PANEL) * 4 + column % 4,
+    match arguments.cache {
+        CacheType::Int8 | CacheType::Int14 => panel + (column / 4 * PANEL + slot % PANEL) * 4 + column % 4,
         CacheType::F16 | CacheType::F32 => panel + column * PANEL + slot % PANEL,
-    };
-    number(arguments.cache, keys, index)
+    }
+}
+
+fn key(arguments: &AttentionArguments, keys: &[u32], slot: usize, column: usize) -> f32 {
+    number(arguments.cache, keys, key_index(arguments, slot, column))
+}
+
+/// Returns the index of an element of a value; with int14, that of its high digit.
+fn value_index(arguments: &AttentionArguments, slot: usize, column: usize) -> usize {
+    match arguments.cache {
+        CacheType::Int8 | CacheType::Int14 => {
+            column / 16 * 16 * BLOCK + (slot / 4 * 16 + column % 16) * 4 + slot % 4
+        }
+        CacheType::F16 | CacheType::F32 => slot * padded(arguments.head_size) + column,
+    }
 }
 
 fn value(arguments: &AttentionArguments, values: &[u32], slot: usize, column: usize) -> f32 {
-    let index = match arguments.cache {
-        CacheType::Int8 => column / 16 * 16 * BLOCK + (slot / 4 * 16 + column % 16) * 4 + slot % 4,
-        CacheType::F16 | CacheType::F32 => slot * padded(arguments.head_size) + column,
-    };
-    number(arguments.cache, values, index)
+    number(arguments.cache, values, value_index(arguments, slot, column))
 }
 
-/// Returns the scale of a position in the int8 keys or values of a block.
+/// Returns the scale of a position in the quantized keys or values of a block.
 fn scale(words: &[u32], slot: usize) -> f32 {
     f32::from_bits(words[words.len() - BLOCK + slot])
 }
@@ -48,6 +67,9 @@ fn scale(words: &[u32], slot: usize) -> f32 {
 /// Returns the dot product of a query with a key.
 fn dot(arguments: &AttentionArguments, query: &Query<'_>, keys: &[u32], slot: usize) -> f32 {
     let columns = 0..arguments.head_size;
+    if arguments.cache == CacheType::Int14 {
+        return int14::dot(arguments, query, keys, slot);
+    }
     if arguments.cache != CacheType::Int8 {
         return columns.fold(0.0, |sum, e| float::fma(query.values[e], key(arguments, keys, slot, e), sum));
     }
@@ -55,7 +77,7 @@ fn dot(arguments: &AttentionArguments, query: &Query<'_>, keys: &[u32], slot: us
         return f32::NAN;
     }
     let largest = query.values.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
-    let (worth, inverse) = int8::scales(largest, 127.0);
+    let (worth, inverse) = digits::scales(largest, 127.0);
     let whole = |x: f32| float::round((x * inverse).clamp(-127.0, 127.0));
     // Exact in any order: integer sums below 2^24.
     let sum: f32 = columns.map(|e| whole(query.values[e]) * key(arguments, keys, slot, e)).sum();
@@ -71,7 +93,7 @@ fn column(
     column: usize,
 ) -> f32 {
     let values = |position: usize| (cache.block(position / BLOCK).1, position % BLOCK);
-    if arguments.cache != CacheType::Int8 {
+    if matches!(arguments.cache, CacheType::F16 | CacheType::F32) {
         return range.clone().fold(0.0, |sum, position| {
             let (values, slot) = values(position);
             float::fma(weights[position % CHUNK], value(arguments, values, slot, column), sum)
@@ -81,8 +103,20 @@ fn column(
         let (values, slot) = values(position);
         weights[position % CHUNK] * scale(values, slot)
     };
+    let poison: f32 = range.clone().map(|position| weight(position) * 0.0).sum();
     let largest = range.clone().map(weight).fold(0.0, |a: f32, b| if b > a { b } else { a });
-    let (worth, inverse) = int8::scales(largest, 16383.0);
+    if arguments.cache == CacheType::Int14 {
+        let mut lanes = [0.0; 16];
+        range.clone().for_each(|position| lanes[position % 16] += weight(position));
+        let (scale, inverse) = weight_scales(largest, tree(lanes, |a, b| a + b));
+        let sum = range.clone().fold(0_i32, |sum, position| {
+            let (values, slot) = values(position);
+            let value = int14::number(values, value_index(arguments, slot, column));
+            sum.wrapping_add(float::round(weight(position) * inverse) as i32 * value)
+        });
+        return sum as f32 * (scale + poison);
+    }
+    let (worth, inverse) = digits::scales(largest, 16383.0);
     let (mut high, mut low) = (0, 0);
     for position in range.clone() {
         let whole = float::round(weight(position) * inverse) as i32;
@@ -91,7 +125,6 @@ fn column(
         high += whole / 128 * value;
         low += whole % 128 * value;
     }
-    let poison: f32 = range.clone().map(|position| weight(position) * 0.0).sum();
     float::fma(high as f32, 128.0, low as f32) * (worth + poison)
 }
 

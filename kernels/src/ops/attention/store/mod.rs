@@ -1,8 +1,10 @@
-//! Writes keys and values in the layout of [`Cache`](super::Cache).
+//! Writes keys and values in the layout of [`HeadCache`](super::HeadCache).
+
+mod int14;
 
 use half::slice::HalfFloatSliceExt;
 
-use super::{BLOCK, CacheType, PANEL, int8, padded};
+use super::{BLOCK, CacheType, PANEL, digits, padded};
 
 /// The key and the value of one position, of one head.
 pub type Pair<'a> = (&'a [f32], &'a [f32]);
@@ -42,25 +44,26 @@ fn store_pair(
             let scale = |words: &[u32]| words.len() - BLOCK + slot;
             let (key_scale, value_scale) = (scale(keys), scale(values));
             let mut bytes = [0; RUN];
-            let worth = Worth::of(key);
-            keys[key_scale] = worth.scale.to_bits();
+            let row = RowScale::of(key, 127.0);
+            keys[key_scale] = row.scale.to_bits();
             let panel = keys[panel_start(slot, columns / 4)..].as_chunks_mut::<PANEL>().0;
             for (panel, key) in panel.chunks_mut(RUN / 4).zip(key.chunks(RUN)) {
-                worth.integers(key, &mut bytes);
+                row.integers(key, &mut bytes);
                 for (word, four) in panel.iter_mut().zip(bytes[..padded(key.len())].as_chunks().0) {
                     word[slot % PANEL] = u32::from_le_bytes(*four);
                 }
             }
-            let worth = Worth::of(value);
-            values[value_scale] = worth.scale.to_bits();
+            let row = RowScale::of(value, 127.0);
+            values[value_scale] = row.scale.to_bits();
             for (start, value) in (0..).step_by(RUN).zip(value.chunks(RUN)) {
-                worth.integers(value, &mut bytes);
+                row.integers(value, &mut bytes);
                 for (e, byte) in (start..).zip(&bytes[..value.len()]) {
                     let (word, shift) = (&mut values[value_word(e, slot)], slot % 4 * 8);
                     *word = *word & !(0xff << shift) | u32::from(*byte) << shift;
                 }
             }
         }
+        CacheType::Int14 => int14::store(slot, &[(key, value)], keys, values),
         CacheType::F32 => {
             let panel = keys[panel_start(slot, columns)..].as_chunks_mut::<PANEL>().0;
             for (column, k) in panel.iter_mut().zip(key) {
@@ -98,24 +101,24 @@ fn store_panel(
             let scales = |words: &[u32]| words.len() - BLOCK + slot;
             let (key_scales, value_scales) = (scales(keys), scales(values));
             let mut rows = [[0; RUN]; PANEL];
-            let worth = pairs.map(|(key, _)| Worth::of(key));
-            keys[key_scales..][..PANEL].copy_from_slice(&worth.map(|worth| worth.scale.to_bits()));
+            let row_scales = pairs.map(|(key, _)| RowScale::of(key, 127.0));
+            keys[key_scales..][..PANEL].copy_from_slice(&row_scales.map(|row| row.scale.to_bits()));
             let panel = keys[panel_start(slot, columns / 4)..].as_chunks_mut::<PANEL>().0;
             for (start, panel) in (0..head_size).step_by(RUN).zip(panel.chunks_mut(RUN / 4)) {
                 let count = RUN.min(head_size - start);
-                for ((worth, (key, _)), row) in worth.iter().zip(pairs).zip(&mut rows) {
-                    worth.integers(&key[start..start + count], row);
+                for ((scale, (key, _)), row) in row_scales.iter().zip(pairs).zip(&mut rows) {
+                    scale.integers(&key[start..start + count], row);
                 }
                 turn(&rows.each_ref().map(|row| row[..padded(count)].as_chunks().0), |e, column| {
                     panel[e] = column.map(u32::from_le_bytes);
                 });
             }
-            let worth = pairs.map(|(_, value)| Worth::of(value));
-            values[value_scales..][..PANEL].copy_from_slice(&worth.map(|worth| worth.scale.to_bits()));
+            let row_scales = pairs.map(|(_, value)| RowScale::of(value, 127.0));
+            values[value_scales..][..PANEL].copy_from_slice(&row_scales.map(|row| row.scale.to_bits()));
             for start in (0..head_size).step_by(RUN) {
                 let count = RUN.min(head_size - start);
-                for ((worth, (_, value)), row) in worth.iter().zip(pairs).zip(&mut rows) {
-                    worth.integers(&value[start..start + count], row);
+                for ((scale, (_, value)), row) in row_scales.iter().zip(pairs).zip(&mut rows) {
+                    scale.integers(&value[start..start + count], row);
                 }
                 for (i, four) in rows.as_chunks::<4>().0.iter().enumerate() {
                     for e in 0..count {
@@ -125,6 +128,7 @@ fn store_panel(
                 }
             }
         }
+        CacheType::Int14 => int14::store(slot, pairs, keys, values),
         CacheType::F32 => {
             let panel = keys[panel_start(slot, columns)..].as_chunks_mut::<PANEL>().0;
             turn(&pairs.map(|(key, _)| key), |e, column| panel[e] = column.map(f32::to_bits));
@@ -197,9 +201,9 @@ const fn value_word(e: usize, slot: usize) -> usize {
     e / 16 * 4 * BLOCK + slot / 4 * 16 + e % 16
 }
 
-/// The int8 scale of a row.
+/// The scale of a quantized row.
 #[derive(Clone, Copy)]
-struct Worth {
+struct RowScale {
     /// NaN if an element of the row is not finite.
     scale: f32,
     /// Zero if all integers are zero.
@@ -207,14 +211,14 @@ struct Worth {
 }
 
 // The loops have no branches and no saturating conversions, so that they vectorize on any processor.
-impl Worth {
+impl RowScale {
     #[inline(never)]
-    fn of(x: &[f32]) -> Self {
+    fn of(x: &[f32], max_code: f32) -> Self {
         const INFINITE: i32 = 0x7f80_0000;
         // The magnitudes of floats are ordered like their bit patterns; infinity and NaN come last.
         let largest = x.iter().fold(0, |largest: i32, x| largest.max(x.abs().to_bits() as i32));
         let (scale, inverse) = match largest < INFINITE {
-            true => int8::scales(f32::from_bits(largest as u32), 127.0),
+            true => digits::scales(f32::from_bits(largest as u32), max_code),
             false => (f32::NAN, 0.0),
         };
         Self { scale, inverse }

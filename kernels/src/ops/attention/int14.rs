@@ -1,0 +1,367 @@
+//! Attention over int14 keys and values: integer dot products, scaled once.
+
+use core::ops::Range;
+
+use super::digits::{Scaled, ScaledWeights, WORDS, scales};
+use super::kv_chunk::{KvChunk, groups};
+use super::online_softmax::ChunkPositions;
+use super::tile::or_same;
+use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
+use crate::simd::{IntegerDot, LANES, Outlined, Simd};
+use crate::{float, hadamard};
+
+/// The largest head size: a rotated query is built on the stack.
+pub(super) const MAX_COLUMNS: usize = 512;
+/// The largest integer: both digits of it and of its negative are from −64 to 63.
+pub(super) const LARGEST: f32 = 8127.0;
+/// The largest norm of the integers of a key or a query: a dot product is below 46,011² < 2^31 (Cauchy–Schwarz), rounding
+/// of the integers included.
+pub(super) const LARGEST_NORM: f32 = 46_000.0;
+/// The largest integer of a weight: its high digit is at most 127.
+pub(super) const LARGEST_WEIGHT: f32 = 16_319.0;
+/// The largest sum of the integers of a chunk's weights: a weighted sum of values is below 262,000 · 8,127 < 2^31.
+pub(super) const LARGEST_WEIGHT_SUM: f32 = 260_000.0;
+
+/// The digits of a block's keys or values, `128 · high + low`, and the scale of each position.
+#[derive(Clone, Copy)]
+pub(super) struct DigitPlanes<'a> {
+    pub high: &'a [[u32; 16]],
+    pub low: &'a [[u32; 16]],
+    pub scales: &'a [[u32; 16]],
+}
+
+impl<'a> DigitPlanes<'a> {
+    pub(super) fn new(words: &'a [u32]) -> Self {
+        let Scaled { words, scales } = Scaled::new(words);
+        let (high, low) = words.split_at(words.len() / 2);
+        Self { high, low, scales }
+    }
+}
+
+/// Returns the scale of a rotated row and its inverse: both the largest magnitude and the norm must fit.
+pub(super) fn row_scales(largest: f32, squares: f32) -> (f32, f32) {
+    wider(scales(largest, LARGEST), scales(float::sqrt(squares), LARGEST_NORM))
+}
+
+/// Returns the scale of some weights and its inverse: both the largest and the sum must fit.
+pub(super) fn weight_scales(largest: f32, sum: f32) -> (f32, f32) {
+    wider(scales(largest, LARGEST_WEIGHT), scales(sum, LARGEST_WEIGHT_SUM))
+}
+
+fn wider(a: (f32, f32), b: (f32, f32)) -> (f32, f32) {
+    if b.0 > a.0 { b } else { a }
+}
+
+/// The scale of a row, its inverse, and whether the row is finite: zero or NaN.
+pub(super) struct RowScales {
+    pub scale: f32,
+    pub inverse: f32,
+    pub poison: f32,
+}
+
+impl RowScales {
+    /// Returns the scales of a rotated row.
+    #[inline(always)]
+    pub(super) fn of<S: Simd>(s: S, row: &[f32]) -> Self {
+        let [mut largest, mut squares, mut poison] = [s.splat(0.0); 3];
+        for x in row.as_chunks::<LANES>().0 {
+            let x = s.load(x);
+            largest = s.max(s.abs(x), largest);
+            squares = s.add(squares, s.mul(x, x));
+            poison = s.add(poison, s.sub(x, x));
+        }
+        let (scale, inverse) = row_scales(s.largest(largest), s.sum(squares));
+        Self { scale, inverse, poison: s.sum(poison) }
+    }
+}
+
+/// Queries as 14-bit integers.
+pub(super) struct RotatedQueries<'a> {
+    /// The factors of each query for [`IntegerDot::add_products`], in two floats each, query by query; there is room for
+    /// [`QUERIES`].
+    pub factors: &'a [[f32; 2]],
+    /// Factors per query.
+    pub count: usize,
+    /// The scale of each query, divided by the width of the rotation.
+    pub scales: [f32; QUERIES],
+}
+
+impl<'a> RotatedQueries<'a> {
+    pub(super) const NONE: Self = Self { factors: &[], count: 0, scales: [0.0; QUERIES] };
+
+    /// Rotates and quantizes `queries`. `scratch` has one float per two of the `columns` of every query.
+    #[inline(always)]
+    pub(super) fn new<D: IntegerDot>(
+        d: D,
+        queries: &[Query<'_>],
+        columns: usize,
+        scratch: &'a mut [f32],
+    ) -> Self {
+        let count = columns / 4;
+        let mut scales = [0.0; QUERIES];
+        let factors = scratch.as_chunks_mut().0;
+        let mut row = [0.0; MAX_COLUMNS];
+        let row = &mut row[..columns];
+        for ((query, factors), scale) in queries.iter().zip(factors.chunks_exact_mut(count)).zip(&mut scales)
+        {
+            let (values, padding) = row.split_at_mut(query.values.len());
+            values.copy_from_slice(query.values);
+            padding.fill(0.0);
+            *scale = rotate_and_quantize(d.vectors(), row, |at, integers| {
+                for (to, four) in factors[at / 4..].iter_mut().zip(D::factors(integers)) {
+                    *to = split_factors(four);
+                }
+            });
+        }
+        Self { factors, count, scales }
+    }
+}
+
+/// Returns factors as two floats.
+fn split_factors(factors: u64) -> [f32; 2] {
+    [f32::from_bits(factors as u32), f32::from_bits((factors >> 32) as u32)]
+}
+
+/// Returns factors from two floats.
+#[inline(always)]
+fn join_factors(factors: [f32; 2]) -> u64 {
+    u64::from(factors[0].to_bits()) | u64::from(factors[1].to_bits()) << 32
+}
+
+/// Rotates a query in place and calls `take` with sixteen integers at a time and their column. Returns the scale, divided
+/// by the width of the rotation; it is NaN if an element is not finite.
+#[inline(always)]
+pub(super) fn rotate_and_quantize<S: Simd>(
+    s: S,
+    row: &mut [f32],
+    mut take: impl FnMut(usize, &[i16; LANES]),
+) -> f32 {
+    hadamard::transform_head(s, row);
+    let RowScales { scale, inverse, poison } = RowScales::of(s, row);
+    let mut integers = [0; LANES];
+    for (at, x) in (0..).step_by(LANES).zip(row.as_chunks::<LANES>().0) {
+        let scaled = s.mul(s.load(x), s.splat(inverse));
+        let clamped = s.min(s.max(scaled, s.splat(-LARGEST)), s.splat(LARGEST));
+        s.store_shorts(s.round(clamped), &mut integers);
+        take(at, &integers);
+    }
+    scale / hadamard::head_width(row.len()) as f32 + poison
+}
+
+/// Computes the dot products of a group's queries with the keys of some blocks, `V` vectors at a time.
+#[inline(always)]
+pub(super) fn score<D: IntegerDot, const V: usize>(
+    d: D,
+    queries: &RotatedQueries<'_>,
+    group: Range<usize>,
+    chunk: &KvChunk<'_>,
+    seen: &Range<usize>,
+    scores: &mut [f32],
+) {
+    // Block by block, so that all queries of the group find the keys in L1.
+    for block in seen.clone() {
+        for part in groups(group.len(), (D::SUMS / V).min(3)) {
+            let scores = &mut scores[part.start * CHUNK + block * BLOCK..];
+            let first = group.start + part.start;
+            match part.len() {
+                1 => d.outline(RotatedScore::<1, V> { queries, first, chunk, block, scores }),
+                2 => d.outline(RotatedScore::<2, V> { queries, first, chunk, block, scores }),
+                _ => d.outline(RotatedScore::<3, V> { queries, first, chunk, block, scores }),
+            }
+        }
+    }
+}
+
+/// The dot products of `Q` queries from `first` on with the keys of a block, `V` vectors at a time.
+struct RotatedScore<'a, const Q: usize, const V: usize> {
+    queries: &'a RotatedQueries<'a>,
+    first: usize,
+    chunk: &'a KvChunk<'a>,
+    block: usize,
+    scores: &'a mut [f32],
+}
+
+impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for RotatedScore<'_, Q, V> {
+    #[inline(always)]
+    fn run(self, d: D) {
+        let s = d.vectors();
+        let Self { queries, first, chunk, block, scores } = self;
+        let count = queries.count;
+        let scales = &queries.scales[first..][..Q];
+        let mut left: [&[[f32; 2]]; Q] = [&[]; Q];
+        for (left, factors) in left.iter_mut().zip(queries.factors[first * count..].chunks_exact(count)) {
+            *left = factors;
+        }
+        assert!(left.iter().all(|left| left.len() == count), "beyond the queries");
+        let (keys, next) = chunk.keys(block);
+        let ahead = DigitPlanes::new(or_same(next, keys));
+        let keys = DigitPlanes::new(keys);
+        for first in (0..BLOCK / PANEL).step_by(V) {
+            let panels = first * count..(first + V) * count;
+            let ahead = [ahead.high, ahead.low].map(|lines| &lines[panels.clone()]);
+            let [high, low] = [keys.high, keys.low].map(|lines| &lines[panels.clone()]);
+            let mut sums = [[d.zero_sums(); V]; Q];
+            for c in 0..count {
+                for v in 0..V {
+                    s.prefetch(&ahead[0][c * V + v][0]);
+                    s.prefetch(&ahead[1][c * V + v][0]);
+                }
+                for v in 0..V {
+                    let quads = d.quads(&high[v * count + c], &low[v * count + c]);
+                    for q in 0..Q {
+                        sums[q][v] = d.add_products(sums[q][v], quads, join_factors(left[q][c]));
+                    }
+                }
+            }
+            for q in 0..Q {
+                let to = &mut scores[q * CHUNK + first * PANEL..];
+                for (v, to) in to.as_chunks_mut().0.iter_mut().enumerate().take(V) {
+                    let scale = s.mul(s.load_words(&keys.scales[first + v]), s.splat(scales[q]));
+                    s.store(s.mul(s.float(d.totals(sums[q][v])), scale), to);
+                }
+            }
+        }
+    }
+}
+
+/// The weights of a query in a chunk as 14-bit integers.
+struct FixedWeights {
+    /// The factors of four positions each for [`IntegerDot::add_products`].
+    factors: [u64; CHUNK / 4],
+    scale: f32,
+}
+
+impl FixedWeights {
+    const ZERO: Self = Self { factors: [0; CHUNK / 4], scale: 0.0 };
+
+    /// Multiplies a query's weights by the scales of the values and quantizes them.
+    #[inline(always)]
+    fn fill<D: IntegerDot>(
+        &mut self,
+        d: D,
+        weights: &mut [f32],
+        part: ChunkPositions,
+        chunk: &KvChunk<'_>,
+        seen: &Range<usize>,
+    ) {
+        let weights = ScaledWeights::new(d.vectors(), weights, part, chunk, seen);
+        self.scale = weights.quantize(d.vectors(), |vector, integers| {
+            for (to, four) in self.factors[vector * 4..].iter_mut().zip(D::factors(integers)) {
+                *to = four;
+            }
+        });
+    }
+}
+
+impl ScaledWeights<'_> {
+    /// Calls `take` with sixteen integers at a time and the number of their vector. Returns the scale; it is NaN if a
+    /// weight or the scale of a value is not finite.
+    #[inline(always)]
+    pub(super) fn quantize<S: Simd>(&self, s: S, mut take: impl FnMut(usize, &[i16; LANES])) -> f32 {
+        let mut integers = [0; LANES];
+        let (scale, inverse) = weight_scales(self.largest, self.sum);
+        for (vector, weight) in self.vectors.clone().zip(&self.weights[self.vectors.clone()]) {
+            s.store_shorts(s.round(s.mul(s.load(weight), s.splat(inverse))), &mut integers);
+            take(vector, &integers);
+        }
+        scale + self.poison
+    }
+}
+
+/// Computes the weighted sums of some blocks' values for a group's queries.
+#[inline(always)]
+pub(super) fn mix<D: IntegerDot, const V: usize>(
+    d: D,
+    columns: usize,
+    parts: &[ChunkPositions],
+    chunk: &KvChunk<'_>,
+    seen: &Range<usize>,
+    weights: &mut [f32],
+    sums: &mut [f32],
+) {
+    let mut left = [const { FixedWeights::ZERO }; GROUP];
+    let left = &mut left[..parts.len()];
+    for (q, (left, part)) in left.iter_mut().zip(parts).enumerate() {
+        left.fill(d, &mut weights[q * CHUNK..], *part, chunk, seen);
+    }
+    // Strip by strip, so that all queries of the group find the values in L1.
+    let strips = columns / 16 / V;
+    for vector in (0..strips).map(|strip| strip * V) {
+        mix_strip::<D, V>(d, left, (columns, vector), chunk, seen, sums);
+    }
+    for vector in strips * V..columns / 16 {
+        mix_strip::<D, 1>(d, left, (columns, vector), chunk, seen, sums);
+    }
+}
+
+/// Computes the sums of `V` column vectors for a group's queries.
+#[inline(always)]
+fn mix_strip<D: IntegerDot, const V: usize>(
+    d: D,
+    left: &[FixedWeights],
+    (columns, vector): (usize, usize),
+    chunk: &KvChunk<'_>,
+    seen: &Range<usize>,
+    sums: &mut [f32],
+) {
+    for part in groups(left.len(), (D::SUMS / V).min(3)) {
+        let sums = &mut sums[part.start * columns + vector * 16..];
+        let left = &left[part];
+        match left.len() {
+            1 => {
+                d.outline(FixedStrip::<1, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
+            }
+            2 => {
+                d.outline(FixedStrip::<2, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
+            }
+            _ => {
+                d.outline(FixedStrip::<3, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
+            }
+        }
+    }
+}
+
+/// The sums of `V` column vectors for `Q` queries.
+struct FixedStrip<'a, const Q: usize, const V: usize> {
+    left: Option<&'a [FixedWeights; Q]>,
+    columns: usize,
+    vector: usize,
+    chunk: &'a KvChunk<'a>,
+    seen: &'a Range<usize>,
+    sums: &'a mut [f32],
+}
+
+impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for FixedStrip<'_, Q, V> {
+    #[inline(always)]
+    fn run(self, d: D) {
+        let s = d.vectors();
+        let Self { left, columns, vector, chunk, seen, sums: out } = self;
+        let Some(left) = left else { return };
+        let mut sums = [[d.zero_sums(); V]; Q];
+        for block in seen.clone() {
+            let (values, next) = chunk.values(block);
+            let run = vector * WORDS..(vector + V) * WORDS;
+            let ahead = DigitPlanes::new(or_same(next, values));
+            let ahead = [ahead.high, ahead.low].map(|lines| &lines[run.clone()]);
+            let values = DigitPlanes::new(values);
+            let [high, low] = [values.high, values.low].map(|lines| &lines[run.clone()]);
+            for group in 0..WORDS {
+                for v in 0..V {
+                    s.prefetch(&ahead[0][group * V + v][0]);
+                    s.prefetch(&ahead[1][group * V + v][0]);
+                    let quads = d.quads(&high[v * WORDS + group], &low[v * WORDS + group]);
+                    for q in 0..Q {
+                        let factors = left[q].factors[block * WORDS + group];
+                        sums[q][v] = d.add_products(sums[q][v], quads, factors);
+                    }
+                }
+            }
+        }
+        for (q, (left, sums)) in left.iter().zip(sums).enumerate() {
+            for (v, sums) in sums.into_iter().enumerate() {
+                let sum = s.mul(s.float(d.totals(sums)), s.splat(left.scale));
+                s.store_part(sum, &mut out[q * columns + v * 16..][..16]);
+            }
+        }
+    }
+}
