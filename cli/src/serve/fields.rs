@@ -53,7 +53,7 @@ impl<'a> JsonFields<'a> {
     }
 }
 
-/// Options of requests that have none.
+/// Options for requests that have none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}

@@ -38,7 +38,7 @@ pub enum BeamEarlyStopping {
     Never,
 }
 
-/// Options of a beam search.
+/// Options for a beam search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
     /// The number of beams.

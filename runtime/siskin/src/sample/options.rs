@@ -1,4 +1,4 @@
-//! Options of the sampler.
+//! Options for the sampler.
 
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::{Error, Result};
@@ -8,7 +8,7 @@ const MAX_HISTORY_TOKENS: usize = 1 << 20;
 /// The maximum length of a DRY sequence breaker, in tokens.
 const MAX_BREAKER_TOKENS: usize = 32;
 
-/// Options of the sampler. Steps that are off cost nothing.
+/// Options for the sampler. Steps that are off cost nothing.
 ///
 /// ```
 /// use siskin::sample::SamplerOptions;

@@ -35,7 +35,7 @@ use siskin_backend::context::Context;
 use siskin_chat_template::RenderOptions;
 use siskin_graph::StreamingWindow;
 
-/// Options of a session.
+/// Options for a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// The maximum number of tokens; 0: the model's own, capped at 2048.
@@ -103,7 +103,7 @@ pub struct SessionMemory {
     pub mapped: usize,
 }
 
-/// Options of a generation.
+/// Options for a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct GenerateOptions {
     /// The maximum number of tokens.

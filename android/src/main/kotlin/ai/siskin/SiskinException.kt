@@ -2,8 +2,8 @@
 package ai.siskin
 
 /**
- * An error of the library. [code] is stable, [location] is the location (a file, section and field, or the name of an
- * argument), and [message] says what is wrong and, where possible, what to do.
+ * An error of the library. [code] is stable, [location] says where it occurred (a file, section and field, or the name
+ * of an argument), and [message] says what is wrong and, where possible, what to do.
  */
 public sealed class SiskinException(
     /** The stable error code. */
