@@ -45,14 +45,13 @@ pub(crate) struct Args {
     /// Number of tokens to generate (decode); 0: skip
     #[arg(long, default_value_t = 128, value_name = "N")]
     generate: usize,
-    /// Number of sequences that decode together, one token of each per forward pass; the decode speed is that of all
-    /// together
+    /// Number of sequences to decode as a batch; the decode speed is the total over all of them
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     sequences: u16,
     /// Batch size in texts, for encoders
     #[arg(long, default_value_t = 1, value_name = "N")]
     texts: usize,
-    /// Lengths in tokens of the texts of the batch, used in turn, such as 16,128,40
+    /// Text lengths in tokens, cycled through to fill the batch, such as 16,128,40
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     lengths: Vec<usize>,
     /// Number of tokens in the KV cache before each measurement

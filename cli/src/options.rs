@@ -289,7 +289,7 @@ pub(crate) struct SamplerArgs {
     /// Presence penalty: subtracted once from the logit of a token that occurred; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     presence_penalty: Option<f32>,
-    /// DRY penalty for continuing a repetition: multiplier; 0 disables it [default: 0]
+    /// DRY: multiplier of the penalty for continuing a repetition; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     dry_multiplier: Option<f32>,
     /// DRY: base, the growth of the penalty with each further token [default: 1.75]
@@ -451,7 +451,7 @@ pub(crate) struct TextArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Context")]
 pub(crate) struct ContextArgs {
-    /// Context length in tokens; 0: the model's own, at most 2048, or 1024 for encoder-decoder models
+    /// Context length in tokens; 0: the model's context length, capped at 2048 (1024 for encoder-decoder models)
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) context: usize,
     /// Sliding window: attend only to the N newest tokens and the attention sinks; bounds the memory of the KV cache

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small built-in model that writes in the style of
     /// Shakespeare's plays
     model: PathBuf,
-    /// The prompt to answer, or with --raw to continue; without it or with `-`, standard input
+    /// The prompt to answer, or to continue with --raw; read from standard input if omitted or `-`
     #[arg(allow_negative_numbers = true)]
     prompt: Option<String>,
     /// The prompt, which may begin with a hyphen

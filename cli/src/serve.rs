@@ -27,7 +27,8 @@ use worker::ModelState;
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// Maximum size of a request in bytes: longer lines are skipped. Also the size of the request queue
+    /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
+    /// bytes
     #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
     max_request_bytes: usize,
     /// Upper limit for max_tokens in every request

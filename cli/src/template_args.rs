@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Chat template")]
 pub(crate) struct TemplateArgs {
-    /// Set a variable of the chat template to a JSON value or a text, such as enable_thinking=false. May be given several
+    /// Set a chat template variable to a JSON value or a string, such as enable_thinking=false. May be given several
     /// times
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     template_var: Vec<(String, String)>,

@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terminal::Terminal;
 
-/// Train a model from a TOML config; `siskin train resume CONFIG` resumes a run, `siskin train report DIR` rewrites its
-/// report, `siskin train pack CONFIG` tokenizes its texts
+/// Train a model from a TOML config (subcommands: resume, export, report, pack)
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
