@@ -405,7 +405,7 @@ impl Sequence {
             return Ok(());
         }
         if length < self.bidirectional_prefix.min(self.length) {
-            let message = "is within the prefix, whose tokens attend to each other; reset and prefill again";
+            let message = "within the prefix, whose tokens attend to each other; reset and prefill again";
             return Err(Error::new(ErrorKind::State, "length", message));
         }
         for (group, blocks) in groups.iter().zip(&self.blocks) {

@@ -153,7 +153,7 @@ impl SamplerOptions {
     fn validate_lists(&self) -> Result<()> {
         for (index, breaker) in self.dry_sequence_breakers.iter().enumerate() {
             if breaker.is_empty() || breaker.len() > MAX_BREAKER_TOKENS {
-                let message = format!("has {} tokens; expected 1 to {MAX_BREAKER_TOKENS}", breaker.len());
+                let message = format!("expected 1 to {MAX_BREAKER_TOKENS} tokens, got {}", breaker.len());
                 return Err(Error::argument(format!("dry_sequence_breakers[{index}]"), message));
             }
         }

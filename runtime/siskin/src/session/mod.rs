@@ -237,7 +237,7 @@ impl Session {
     /// Samples the next token.
     fn sample_token(&mut self) -> Result<Option<GeneratedToken>> {
         if self.tokens.is_empty() {
-            return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
+            return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
         }
         let choice = self.sampler.sample(&self.logits[..self.sampler.vocabulary_size()])?;
         if self.model.end_ids().contains(&choice.id) {
