@@ -97,7 +97,7 @@ pub(crate) fn dropout(config: &Map<String, Value>) -> impl Iterator<Item = (&Str
 pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<()> {
     match dropout(config).next() {
         Some((key, value)) => {
-            let message = format!("is {value}, but training has no dropout yet; set it to 0");
+            let message = format!("training does not support dropout; set it to 0, not {value}");
             Err(Error::unsupported(format!("{place}.{key}"), message))
         }
         None => Ok(()),
@@ -217,7 +217,7 @@ mod tests {
         }
         let error = InitialModel::new("gpt2", None, config(json!(0.1))).err().unwrap();
         assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "model.config.resid_pdrop"));
-        assert!(error.message().contains("no dropout"), "{error}");
+        assert!(error.message().contains("not support dropout"), "{error}");
     }
 
     /// A `config.json` has more keys than its graph uses, and some resemble used ones.
