@@ -69,10 +69,10 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
-        return Err(Error::argument("--prompt, --generate", "are both 0: nothing to measure"));
+        return Err(Error::argument("--prompt, --generate", "both are 0: nothing to measure"));
     }
     if args.generate == 0 && args.sequences > 1 {
-        return Err(Error::argument("--sequences", "decode together, and --generate is 0"));
+        return Err(Error::argument("--sequences", "no effect with --generate 0"));
     }
     args.model_args.options()?;
     if !open.no_cache {

@@ -133,7 +133,7 @@ impl Args {
                 .map_err(|error| Error::io("standard input", &error))?,
         };
         match prompt.is_empty() {
-            true => Err(Error::argument("PROMPT", "is empty")),
+            true => Err(Error::argument("PROMPT", "must not be empty")),
             false => Ok(prompt),
         }
     }

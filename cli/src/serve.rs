@@ -83,7 +83,7 @@ fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
             }
             Ok(Some(InputLine::TooLong)) => rejected(
                 ErrorKind::TooLong,
-                format!("has more than {longest} bytes; see --max-request-bytes"),
+                format!("line too long: more than {longest} bytes; see --max-request-bytes"),
             ),
             Ok(Some(InputLine::Whole(bytes))) => match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,

@@ -25,7 +25,7 @@ pub(crate) struct TemplateArgs {
 fn variable(text: &str) -> std::result::Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as enable_thinking=false")?;
     match name {
-        "" => Err("has no name; expected NAME=VALUE, such as enable_thinking=false".to_owned()),
+        "" => Err("missing name; expected NAME=VALUE, such as enable_thinking=false".to_owned()),
         "messages" => Err("the messages are those of the conversation and cannot be set".to_owned()),
         _ => Ok((name.to_owned(), value.to_owned())),
     }

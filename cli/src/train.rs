@@ -148,8 +148,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         output.create().map(drop)?;
     }
     if has_checkpoints && trains && !resume {
-        let message =
-            "holds the checkpoints of a run; continue it with `siskin train resume CONFIG`, or remove it";
+        let message = "the folder holds the checkpoints of a run; continue it with `siskin train resume CONFIG`, or \
+                       remove it";
         return Err(Error::argument(folder.display().to_string(), message));
     }
     let setup =
@@ -172,7 +172,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let peak_flops = trained.peak_flops()?;
     let mut callbacks = Terminal::new(open, &folder, peak_flops)?;
     if resume && !trained.resume(&mut callbacks)? {
-        let message = "holds no checkpoint; start with `siskin train CONFIG`";
+        let message = "no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
     if !resume && checked {
@@ -220,7 +220,7 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     let setup = with_teacher(RunSetup::new(&config, base(&config, &folder, true, open)?)?, &config, open)?;
     let mut run = Run::new(config, setup, Some(&folder))?;
     if !run.resume(&mut Warnings)? {
-        let message = "holds no checkpoint; start with `siskin train CONFIG`";
+        let message = "no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
     let chosen = run.load_export_weights()?;
@@ -243,7 +243,7 @@ fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
     let (config, _) = read(&args.config)?;
     let output = args.output.clone().unwrap_or_else(|| args.config.with_extension("tokens"));
     if args.output.is_none() && output.is_symlink() {
-        let message = "is a symbolic link; remove it, or name the output with -o";
+        let message = "this is a symbolic link; remove it, or name the output with -o";
         return Err(Error::argument(output.display().to_string(), message));
     }
     let folder = args.config.with_extension("run");
@@ -306,7 +306,7 @@ fn is_trainer_output(file: std::fs::File) -> bool {
 fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
     let path = named.map_or_else(|| config.with_extension("run"), Path::to_owned);
     if named.is_none() && path.is_symlink() {
-        let message = "is a symbolic link; remove it, or name it with --folder to follow it";
+        let message = "this is a symbolic link; remove it, or name it with --folder to follow it";
         return Err(Error::argument(path.display().to_string(), message));
     }
     Ok(path)
@@ -354,7 +354,7 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
         None => error,
     })?;
     let sum = sum.ok_or_else(|| {
-        Error::argument("data", "names no validation texts; set data.validation or data.validation_split")
+        Error::argument("data", "no validation texts; set data.validation or data.validation_split")
     })?;
     let entries = vec![
         ("loss", output::round(sum.mean(), 6).into()),

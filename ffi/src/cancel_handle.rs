@@ -47,7 +47,7 @@ impl RunControl {
     pub(crate) fn check(&self) -> Outcome {
         match self.paused.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => Err(PendingError::new(SISKIN_ERROR_PAUSED, "session", "is paused; resume it first")),
+            true => Err(PendingError::new(SISKIN_ERROR_PAUSED, "session", "paused; resume it first")),
         }
     }
 }

@@ -123,7 +123,7 @@ impl SessionState {
 
     fn next(&mut self) -> Outcome<siskin_text_chunk> {
         let generation = self.generation.as_mut().ok_or_else(|| {
-            PendingError::new(SISKIN_ERROR_STATE, "session", "has no prompt; begin an answer with one first")
+            PendingError::new(SISKIN_ERROR_STATE, "session", "no prompt; begin an answer with one first")
         })?;
         let start = Instant::now();
         let step = generation.step(&mut self.session, &mut self.text)?;
