@@ -96,8 +96,10 @@ pub(crate) fn is_of_stdout(error: &Error) -> bool {
 /// Returns the name that is most similar to `text`, if one is similar enough to be meant.
 pub(crate) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distances = names.into_iter().map(|name| (strsim::damerau_levenshtein(text, name), name));
-    let limit = (text.chars().count() / 3).max(1);
-    distances.filter(|(distance, _)| *distance <= limit).min().map(|(_, name)| name)
+    // Extensions are equal by chance.
+    let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).chars().count();
+    let limit = |name: &str| stem(text).min(stem(name)) / 3;
+    distances.filter(|(distance, name)| *distance <= limit(name)).min().map(|(_, name)| name)
 }
 
 /// Prints a warning to standard error; the result remains valid.
@@ -261,6 +263,20 @@ mod tests {
             let others = ["--context", "--overflow", "--batch-size"].iter().filter(|other| **other != words);
             assert!(others.clone().all(|other| !hint(options).contains(other)), "{}", hint(options));
             assert!(others.chain([&words]).all(|option| !hint(&[]).contains(option)), "{}", hint(&[]));
+        }
+    }
+
+    #[test]
+    fn only_similar_names_are_suggested() {
+        for (text, names, expected) in [
+            ("nope.toml", &["e.toml"][..], None),
+            ("a.toml", &["b.toml"], None),
+            ("shakespear", &["shakespeare"], Some("shakespeare")),
+            ("smollm-q4.gguf", &["smollm2-q4.gguf", "other.gguf"], Some("smollm2-q4.gguf")),
+            ("sved", &["save", "load"], None),
+            ("svae", &["save", "load"], Some("save")),
+        ] {
+            assert_eq!(nearest(text, names.iter().copied()), expected, "{text}");
         }
     }
 

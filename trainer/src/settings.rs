@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use siskin_format::{Error, Result};
-use strsim::levenshtein;
+use strsim::damerau_levenshtein;
 
 /// Settings by name, as in a config file.
 pub type Settings = Map<String, Value>;
@@ -25,18 +25,21 @@ pub(crate) fn read<S: Default + Serialize + DeserializeOwned>(place: &str, given
 
 /// Returns the error for a name that is not in a list.
 pub(crate) fn unknown(place: &str, what: &str, name: &str, known: &[&str]) -> Error {
+    Error::argument(place, format!("unknown {what} `{name}`; {}", expected(name, known)))
+}
+
+/// Returns the end of a message about a name that is not in a list: the known names, and the nearest one if it is
+/// similar enough to be meant.
+pub(crate) fn expected(name: &str, known: &[&str]) -> String {
     let list = known.join(", ");
+    let distance = |other: &str| damerau_levenshtein(name, other);
     let similar = |other: &&&str| {
-        levenshtein(name, other) <= name.chars().count().max(3) / 2
-            || name.len() >= 3 && other.starts_with(name)
+        distance(other) <= name.chars().count() / 3 || name.len() >= 3 && other.starts_with(name)
     };
-    let message = match known.iter().filter(similar).min_by_key(|other| levenshtein(name, other)) {
-        Some(nearest) => {
-            format!("unknown {what} `{name}`; did you mean `{nearest}`? Expected one of: {list}")
-        }
-        None => format!("unknown {what} `{name}`; expected one of: {list}"),
-    };
-    Error::argument(place, message)
+    match known.iter().filter(similar).min_by_key(|other| distance(other)) {
+        Some(nearest) => format!("did you mean `{nearest}`? Expected one of: {list}"),
+        None => format!("expected one of: {list}"),
+    }
 }
 
 /// Rejects numbers outside `range`.
@@ -94,5 +97,11 @@ mod tests {
         assert!(error.message().contains("sgd, adamw, lion"), "{error}");
         let far = unknown("task", "task", "dpo", &["causal", "masked", "spans"]);
         assert!(!far.message().contains("did you mean"), "{far}");
+    }
+    #[test]
+    fn distant_names_are_not_suggested() {
+        let message = |name, known: &[&str]| expected(name, known);
+        assert!(!message("rate", &["name"]).contains("did you mean"));
+        assert!(message("taks", &["task"]).contains("did you mean `task`?"));
     }
 }
