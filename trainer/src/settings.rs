@@ -47,10 +47,24 @@ pub(crate) fn within(place: &str, number: f64, range: std::ops::RangeInclusive<f
     match range.contains(&number) {
         true => Ok(()),
         false => {
-            let message =
-                format!("expected a number from {} to {}, got {number}", range.start(), range.end());
-            Err(Error::argument(place, message))
+            let expected = describe(*range.start(), *range.end());
+            Err(Error::argument(place, format!("expected {expected}, got {number}")))
         }
+    }
+}
+
+/// Describes a range: the smallest positive numbers, the largest ones and those closest to 1 are open limits.
+fn describe(start: f64, end: f64) -> String {
+    let is_open = start > 0.0 && start <= f64::from(f32::MIN_POSITIVE);
+    let is_below_one = end < 1.0 && end > 1.0 - f64::from(f32::EPSILON);
+    match (start, end) {
+        (0.0, f64::MAX) => "a non-negative number".to_owned(),
+        (_, f64::MAX) if is_open => "a positive number".to_owned(),
+        (f64::MIN, _) => format!("a number of at most {end}"),
+        (_, f64::MAX) => format!("a number of at least {start}"),
+        _ if is_open => format!("a number above 0 and at most {end}"),
+        _ if is_below_one => format!("a number of at least {start} and below 1"),
+        _ => format!("a number from {start} to {end}"),
     }
 }
 
@@ -98,6 +112,15 @@ mod tests {
         let far = unknown("task", "task", "dpo", &["causal", "masked", "spans"]);
         assert!(!far.message().contains("did you mean"), "{far}");
     }
+    #[test]
+    fn ranges_without_a_limit_do_not_spell_it_out() {
+        let message = |number, range| within("x", number, range).unwrap_err().message().to_owned();
+        assert_eq!(message(-1.0, 0.0..=f64::MAX), "expected a non-negative number, got -1");
+        assert_eq!(message(0.0, f64::MIN_POSITIVE..=f64::MAX), "expected a positive number, got 0");
+        assert_eq!(message(1.0, -f64::MAX..=0.0), "expected a number of at most 0, got 1");
+        assert_eq!(message(2.0, 0.0..=1.0), "expected a number from 0 to 1, got 2");
+    }
+
     #[test]
     fn distant_names_are_not_suggested() {
         let message = |name, known: &[&str]| expected(name, known);

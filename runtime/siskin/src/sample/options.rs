@@ -170,9 +170,11 @@ impl SamplerOptions {
 
 fn out_of_range(name: &str, value: f32, lowest: f32, highest: f32) -> Error {
     let range = match (lowest, highest) {
+        (_, f32::MAX) if !value.is_finite() => "a finite number".to_owned(),
         (f32::MIN, _) => "a finite number".to_owned(),
-        (f32::MIN_POSITIVE, _) => "a finite number above 0".to_owned(),
-        (_, f32::MAX) => format!("a finite number from {lowest}"),
+        (f32::MIN_POSITIVE, _) => "a positive number".to_owned(),
+        (0.0, f32::MAX) => "a non-negative number".to_owned(),
+        (_, f32::MAX) => format!("a number of at least {lowest}"),
         _ => format!("a number from {lowest} to {highest}"),
     };
     Error::argument(name, format!("expected {range}, got {value}"))
