@@ -6,10 +6,12 @@ use serde_json::{Map, Value};
 use siskin_format::{Error, Result};
 use strsim::damerau_levenshtein;
 
+use crate::type_errors::readable;
+
 /// Settings by name, as in a config file.
 pub type Settings = Map<String, Value>;
 
-/// Reads settings of type `S`; those that are not given have their defaults.
+/// Reads settings of type `S`; those that are not given have their defaults. `place` is empty for top-level settings.
 ///
 /// # Errors
 /// If a setting is unknown or has the wrong type.
@@ -19,8 +21,34 @@ pub(crate) fn read<S: Default + Serialize + DeserializeOwned>(place: &str, given
     if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
         return Err(unknown(&format!("{place}.{name}"), "setting", name, &known));
     }
-    serde_json::from_value(Value::Object(given.clone()))
-        .map_err(|error| Error::argument(place, error.to_string()))
+    parse(place, given)
+}
+
+/// Reads settings of type `S`. An error names the setting that has the wrong type.
+pub(crate) fn parse<S: DeserializeOwned>(place: &str, given: &Settings) -> Result<S> {
+    serde_json::from_value(Value::Object(given.clone())).map_err(|error| {
+        let mut path = Vec::new();
+        let message = culprit::<S>(&mut path, given).unwrap_or_else(|| error.to_string());
+        let names = (!place.is_empty()).then_some(place).into_iter().chain(path);
+        Error::argument(names.collect::<Vec<_>>().join("."), readable(&message, "a table"))
+    })
+}
+
+/// Appends the path of the setting that has the wrong type to `path`, and returns serde's message about it.
+fn culprit<'a, S: DeserializeOwned>(path: &mut Vec<&'a str>, given: &'a Settings) -> Option<String> {
+    for (name, value) in given {
+        path.push(name);
+        let nest = |inner, name: &&str| Value::Object([((*name).to_owned(), inner)].into_iter().collect());
+        let alone = path.iter().rev().fold(value.clone(), nest);
+        let message = serde_json::from_value::<S>(alone).err().map(|error| error.to_string());
+        // A setting that is alone may miss others.
+        if let Some(message) = message.filter(|message| !message.starts_with("missing field")) {
+            let inner = value.as_object().and_then(|inner| culprit::<S>(path, inner));
+            return Some(inner.unwrap_or(message));
+        }
+        path.pop();
+    }
+    None
 }
 
 /// Returns the error for a name that is not in a list.
