@@ -9,7 +9,7 @@ use siskin_graph::{Weight, WeightRole};
 use crate::parameters::Parameters;
 use crate::random::Random;
 use crate::real::Real;
-use crate::settings::unknown;
+use crate::settings::{expected, unknown};
 
 /// The name of the random stream of initial parameters.
 const INITIAL_PARAMETERS: u64 = 0x6265_6769_6e00;
@@ -115,7 +115,9 @@ impl InitialModel {
         let descriptor =
             families().find(|descriptor| descriptor.family.name == architecture).ok_or_else(|| {
                 let known: Vec<&str> = families().map(|descriptor| descriptor.family.name).collect();
-                unknown("model.family", "family with random initialization", architecture, &known)
+                let list = expected(architecture, &known);
+                let message = format!("cannot initialize model family `{architecture}` from scratch; {list}");
+                Error::argument("model.family", message)
             })?;
         let head = head.unwrap_or("none");
         let (_, head) = HEADS.iter().find(|(name, _)| *name == head).ok_or_else(|| {
