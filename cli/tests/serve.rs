@@ -218,6 +218,15 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
         assert!(named && (answer.get("id").is_some() != place.starts_with("line")), "{answer}");
     }
     assert_eq!(answers[rows.len()]["id"], 16);
+    for (row, message) in [
+        (0, "invalid JSON at column 2: expected ident"),
+        (1, "expected a JSON object, got an array"),
+        (4, "expected a string, got 7"),
+        (7, "expected a non-negative integer, got \"x\""),
+        (8, "line too long: more than 1000 bytes; see --max-request-bytes"),
+    ] {
+        assert_eq!(answers[row]["error"]["message"], message);
+    }
     assert_eq!(answers.last().unwrap()["done"]["tokens"], 1);
     let deep = format!("{{\"prompt\": {}", "[".repeat(100_000));
     assert_eq!(error(&serve(&llama, &[], deep.as_bytes())[0]).0, 200);
