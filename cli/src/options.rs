@@ -205,7 +205,10 @@ fn throttle(text: &str) -> std::result::Result<ThrottleTarget, String> {
     let number = |text: &str| text.trim().parse::<f32>().map_err(|_| unknown());
     match (text, text.strip_suffix('%'), text.strip_suffix("/s")) {
         ("background", ..) => Ok(ThrottleTarget::Background),
-        (_, Some(part), _) => Ok(ThrottleTarget::DutyCycle(number(part)? / 100.0)),
+        (_, Some(percent), _) => match number(percent)? {
+            percent if percent > 0.0 && percent <= 100.0 => Ok(ThrottleTarget::DutyCycle(percent / 100.0)),
+            _ => Err("expected a duty cycle above 0% and at most 100%".to_owned()),
+        },
         (_, _, Some(rate)) => Ok(ThrottleTarget::TokensPerSecond(number(rate)?)),
         _ => Err(unknown()),
     }
@@ -529,6 +532,14 @@ mod tests {
         let kv = named(CacheType::NAMES);
         assert_eq!(kv("f16"), Ok(CacheType::F16));
         assert_eq!(kv("f15"), Err("expected one of int8, f16, f32".to_owned()));
+    }
+
+    #[test]
+    fn duty_cycles_are_percentages() {
+        assert_eq!(throttle("50%"), Ok(ThrottleTarget::DutyCycle(0.5)));
+        for wrong in ["200%", "0%", "-5%", "NaN%"] {
+            assert!(throttle(wrong).unwrap_err().contains("at most 100%"), "{wrong}");
+        }
     }
 
     #[test]

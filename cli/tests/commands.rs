@@ -159,6 +159,11 @@ fn errors_name_options_paths_and_ranges_of_the_command_line() {
         ),
         (vec!["convert", golden, "-o", output, "--quant", "iq2_xxs"], 2, "can be read but not written"),
         (vec!["export", "shakespeare", "-o", output, "--format", "foo"], 2, "--format: unknown format"),
+        (
+            with(&["--throttle", "200%"]),
+            2,
+            "'200%' for '--throttle <LIMIT>': expected a duty cycle above 0% and at most",
+        ),
     ] {
         let found = siskin(&arguments, b"");
         assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
