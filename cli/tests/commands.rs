@@ -159,6 +159,7 @@ fn errors_name_options_paths_and_ranges_of_the_command_line() {
         ),
         (vec!["convert", golden, "-o", output, "--quant", "iq2_xxs"], 2, "can be read but not written"),
         (vec!["export", "shakespeare", "-o", output, "--format", "foo"], 2, "--format: unknown format"),
+        (vec!["export", "shakespeare", "-o", "never-written.xyz"], 2, "unknown file extension `xyz`"),
         (
             with(&["--throttle", "200%"]),
             2,
