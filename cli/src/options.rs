@@ -15,6 +15,7 @@ use siskin::{
 use siskin_convert::{AdapterSource, OpenOptions, PackedCache};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Options for opening models.
@@ -99,6 +100,7 @@ impl OpenArgs {
         for note in model.notes() {
             output::note(self.quiet, format!("note: {}: {note}", path.display()));
         }
+        MODEL_CONTEXT.store(model.config().context, Ordering::Relaxed);
         Ok(model)
     }
 
@@ -114,6 +116,17 @@ impl OpenArgs {
     pub(crate) fn encoder(&self, path: &Path, args: &ModelArgs, options: EncoderOptions) -> Result<Encoder> {
         self.model(path, args)?.encoder(EncoderOptions { cache: args.kv, ..options })
     }
+}
+
+/// The context length of sessions if --context is 0 and the model's own is longer.
+pub(crate) const DEFAULT_CONTEXT: usize = 2048;
+
+/// The context length of the model that was opened last; 0: none.
+static MODEL_CONTEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the context length of the model that was opened last, for hints.
+pub(crate) fn model_context() -> Option<usize> {
+    Some(MODEL_CONTEXT.load(Ordering::Relaxed)).filter(|&context| context > 0)
 }
 
 /// Where a model runs.

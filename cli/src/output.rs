@@ -4,6 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use siskin::{Error, ErrorKind, Result};
 use siskin_convert::ProgressSink;
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -24,8 +25,33 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-/// Returns a hint for the error. `has` returns true if the command has an option.
-fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
+/// What hints may name.
+pub(crate) struct HintContext<'a> {
+    /// Returns true if the command has an option.
+    pub(crate) has: &'a dyn Fn(&str) -> bool,
+    /// The context length of the model, if --context is lower.
+    pub(crate) larger_context: Option<usize>,
+}
+
+/// Returns a hint for the error.
+fn hint(error: &Error, to: &HintContext<'_>) -> Option<Cow<'static, str>> {
+    let has = to.has;
+    if error.kind() == ErrorKind::TooLong && error.location() != "context" && !has("depth") {
+        return Some(match to.larger_context.filter(|_| has("context")) {
+            Some(longest) => {
+                format!("shorten the text, or raise --context (the model supports up to {longest})").into()
+            }
+            None if has("overflow") && !has("context") => {
+                "shorten the text, or set --overflow truncate".into()
+            }
+            None => "shorten the text".into(),
+        });
+    }
+    fixed_hint(error, has).map(Cow::Borrowed)
+}
+
+/// Returns a hint that depends on nothing but the kind of the error and the options of the command.
+fn fixed_hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::Io => "check that the path exists and that you have permission to access it",
         // Another kind of file.
@@ -34,9 +60,7 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
         // Of `bench`, whose text is made up.
         ErrorKind::TooLong if has("depth") => "reduce --prompt, --depth or --generate",
-        ErrorKind::TooLong if error.location() == "context" && has("context") => "reduce --context",
-        ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
-        ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
+        ErrorKind::TooLong if has("context") => "reduce --context",
         ErrorKind::TooLong => "shorten the text",
         ErrorKind::Memory if has("context") => {
             "reduce --context, or quantize the model to fewer bits (`siskin convert --quant`)"
@@ -66,18 +90,17 @@ fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
     (about_value && has(&option)).then_some(option)
 }
 
-/// Prints the error and returns its exit code. `has` returns true if the command has an option; hints only name such
-/// options.
-pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
+/// Prints the error and returns its exit code. Hints only name options that the command has.
+pub(crate) fn fail(error: &Error, to: &HintContext<'_>) -> ExitCode {
     if error.location() == CLOSED_PIPE {
         return ExitCode::SUCCESS;
     }
     // A closed standard error cannot be reported.
-    let _ = match option(error, has) {
+    let _ = match option(error, to.has) {
         Some(option) => writeln!(std::io::stderr(), "error: --{option}: {}", error.message()),
         None => writeln!(std::io::stderr(), "error: {error}"),
     };
-    if let Some(hint) = hint(error, has) {
+    if let Some(hint) = hint(error, to) {
         let _ = writeln!(std::io::stderr(), "hint: {hint}");
     }
     ExitCode::from(exit_code(error.kind()))
@@ -257,13 +280,24 @@ mod tests {
             (ErrorKind::Memory, &["batch-size"], "--batch-size"),
         ] {
             let hint = |options: &[&str]| {
-                hint(&Error::new(kind, "", ""), &|option| options.contains(&option)).unwrap()
+                let to = HintContext { has: &|option| options.contains(&option), larger_context: Some(512) };
+                hint(&Error::new(kind, "", ""), &to).unwrap()
             };
             assert!(hint(options).contains(words), "{}", hint(options));
             let others = ["--context", "--overflow", "--batch-size"].iter().filter(|other| **other != words);
             assert!(others.clone().all(|other| !hint(options).contains(other)), "{}", hint(options));
             assert!(others.chain([&words]).all(|option| !hint(&[]).contains(option)), "{}", hint(&[]));
         }
+    }
+
+    #[test]
+    fn hints_only_raise_a_context_below_that_of_the_model() {
+        let hint = |larger_context| {
+            let to = HintContext { has: &|option| option == "context", larger_context };
+            hint(&Error::new(ErrorKind::TooLong, "tokens", ""), &to).unwrap()
+        };
+        assert_eq!(hint(None), "shorten the text");
+        assert!(hint(Some(4096)).contains("--context (the model supports up to 4096)"));
     }
 
     #[test]

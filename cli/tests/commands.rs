@@ -173,6 +173,18 @@ fn errors_name_options_paths_and_ranges_of_the_command_line() {
 }
 
 #[test]
+fn hints_only_raise_the_context_if_the_model_has_a_longer_one() {
+    let text = "a ".repeat(3000);
+    let hint = |context: &str| {
+        let found = siskin(&["run", "shakespeare", &text, "--raw", "--context", context], b"");
+        assert_eq!(found.status.code(), Some(4), "{}", errors(&found));
+        errors(&found).lines().find(|line| line.starts_with("hint: ")).unwrap().to_owned()
+    };
+    assert_eq!(hint("0"), "hint: shorten the text");
+    assert!(hint("64").contains("raise --context (the model supports up to 512)"));
+}
+
+#[test]
 fn what_is_no_model_file_is_named() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-model");
     std::fs::create_dir_all(&folder).unwrap();

@@ -458,7 +458,7 @@ fn no_block() -> Error {
 
 fn too_long(end: usize, context: usize) -> Error {
     let message = format!(
-        "{end} tokens exceed the context length of {context}; use a larger context or truncate the input"
+        "{end} tokens exceed the context length of {context}; shorten the input, or use a larger context if the model has one"
     );
     Error::new(ErrorKind::TooLong, "tokens", message)
 }
