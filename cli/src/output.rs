@@ -62,6 +62,12 @@ fn fixed_hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str>
         ErrorKind::TooLong if has("depth") => "reduce --prompt, --depth or --generate",
         ErrorKind::TooLong if has("context") => "reduce --context",
         ErrorKind::TooLong => "shorten the text",
+        ErrorKind::Memory if has("find-batch-size") && error.location().ends_with("batch.max_tokens") => {
+            "train a smaller model or adapters, free memory, or raise --memory-limit"
+        }
+        ErrorKind::Memory if has("find-batch-size") => {
+            "lower `batch.max_tokens` in the config, or set `recompute`"
+        }
         ErrorKind::Memory if has("context") => {
             "reduce --context, or quantize the model to fewer bits (`siskin convert --quant`)"
         }
@@ -298,6 +304,15 @@ mod tests {
         };
         assert_eq!(hint(None), "shorten the text");
         assert!(hint(Some(4096)).contains("--context (the model supports up to 4096)"));
+    }
+
+    #[test]
+    fn hints_for_training_are_about_the_config() {
+        let to = HintContext { has: &|option| option == "find-batch-size", larger_context: None };
+        for (location, words) in [("batch.max_tokens", "--memory-limit"), ("device", "`recompute`")] {
+            let hint = hint(&Error::new(ErrorKind::Memory, location, ""), &to).unwrap();
+            assert!(hint.contains(words) && !hint.contains("convert"), "{hint}");
+        }
     }
 
     #[test]
