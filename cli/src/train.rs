@@ -152,13 +152,13 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
                        remove it";
         return Err(Error::argument(folder.display().to_string(), message));
     }
-    let setup =
-        with_teacher(RunSetup::new(&config, base(&config, &folder, has_checkpoints, open)?)?, &config, open)?;
-    let mut trained = Run::new(config, setup, trains.then_some(folder.as_path()))?;
+    let location = run.config.display().to_string();
+    let within = |error: Error| error.within(&location);
+    let setup = setup(&config, &folder, has_checkpoints, open).map_err(within)?;
+    let mut trained = Run::new(config, setup, trains.then_some(folder.as_path())).map_err(within)?;
     if run.find_batch_size {
         let limit = run.memory_limit.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
-        let location = run.config.display().to_string();
-        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&location))?;
+        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(within)?;
         let fields = [("max_tokens", "max_tokens", "tokens"), ("bytes", "memory", "bytes")];
         let entries = vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())];
         return table::print(entries, &fields, run.json);
@@ -217,8 +217,10 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
         let message = "missing; train first, or name the run's folder with --folder";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
-    let setup = with_teacher(RunSetup::new(&config, base(&config, &folder, true, open)?)?, &config, open)?;
-    let mut run = Run::new(config, setup, Some(&folder))?;
+    let location = args.config.display().to_string();
+    let within = |error: Error| error.within(&location);
+    let setup = setup(&config, &folder, true, open).map_err(within)?;
+    let mut run = Run::new(config, setup, Some(&folder)).map_err(within)?;
     if !run.resume(&mut Warnings)? {
         let message = "no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
@@ -276,7 +278,8 @@ struct Output {
 impl Output {
     fn of(named: Option<&Path>, file: &Path, config: &RunConfig, folder: &Path) -> Result<Self> {
         // The folder holds checkpoints, tokenizer and log.
-        let inputs = run::inputs(config)?.into_iter().chain([file.to_owned(), folder.to_owned()]);
+        let inputs = run::inputs(config).map_err(|error| error.within(&file.display().to_string()))?;
+        let inputs = inputs.into_iter().chain([file.to_owned(), folder.to_owned()]);
         let inputs = inputs.flat_map(|path| files_of(&path)).collect();
         let path = named.map_or_else(|| file.with_extension("siskin"), Path::to_owned);
         Ok(Self { path, named: named.is_some(), inputs })
@@ -376,6 +379,12 @@ fn read(path: &Path) -> Result<(RunConfig, String)> {
     config.teacher.iter_mut().map(|teacher| &mut teacher.from).for_each(resolve);
     config.data.train.iter_mut().chain(&mut config.data.validation).for_each(resolve);
     Ok((config, text))
+}
+
+/// Opens the base, the data and the teacher of a config.
+fn setup(config: &RunConfig, folder: &Path, resumes: bool, open: &OpenArgs) -> Result<RunSetup> {
+    let base = base(config, folder, resumes, open)?;
+    with_teacher(RunSetup::new(config, base)?, config, open)
 }
 
 /// Opens the teacher model, if the config names one.
