@@ -28,7 +28,8 @@ extension Model {
         options: ModelOptions = ModelOptions()
     ) async throws(SiskinError) {
         if length == 0 {
-            throw SiskinError(.argument, location: "length", message: "is 0; pass nil to read up to the end of the file")
+            let message = "must not be 0; pass nil to read up to the end of the file"
+            throw SiskinError(.argument, location: "length", message: message)
         }
         let file = SendableFileHandle(fileHandle)
         let handle = try await Model.load(options) { options, out in

@@ -74,7 +74,7 @@ public sealed class SiskinException(
 
     /** The handle is closed. */
     public class Closed internal constructor(location: String) :
-        State(location, "is closed; create a new one")
+        State(location, "closed; create a new one")
 
     /**
      * The call was canceled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be repeated. A call
