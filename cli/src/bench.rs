@@ -45,14 +45,13 @@ pub(crate) struct Args {
     /// Number of tokens to generate (decode); 0: skip
     #[arg(long, default_value_t = 128, value_name = "N")]
     generate: usize,
-    /// Number of sequences that decode together, one token of each per forward pass; the decode speed is that of all
-    /// together
+    /// Number of sequences to decode as a batch; the decode speed is the total over all of them
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     sequences: u16,
     /// Batch size in texts, for encoders
     #[arg(long, default_value_t = 1, value_name = "N")]
     texts: usize,
-    /// Lengths in tokens of the texts of the batch, used in turn, such as 16,128,40
+    /// Text lengths in tokens, cycled through to fill the batch, such as 16,128,40
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     lengths: Vec<usize>,
     /// Number of tokens in the KV cache before each measurement
@@ -70,10 +69,10 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
-        return Err(Error::argument("--prompt, --generate", "are both 0: nothing to measure"));
+        return Err(Error::argument("--prompt, --generate", "both are 0: nothing to measure"));
     }
     if args.generate == 0 && args.sequences > 1 {
-        return Err(Error::argument("--sequences", "decode together, and --generate is 0"));
+        return Err(Error::argument("--sequences", "no effect with --generate 0"));
     }
     args.model_args.options()?;
     if !open.no_cache {

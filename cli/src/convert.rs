@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if built_in_model::is_meant(&args.source) {
-        let message = "is the built-in model, not a file; pass a model file or directory";
+        let message = "this is the built-in model, not a file; pass a model file or directory";
         return Err(Error::argument(built_in_model::NAME, message));
     }
     input_path::check_model(&args.source)?;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Default number of predictions.
 pub(crate) const TOP_K: usize = 5;
 
-/// Predict the tokens at the mask tokens of each text, such as [MASK]
+/// Predict the masked tokens of each text (such as [MASK])
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder

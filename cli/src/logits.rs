@@ -233,7 +233,7 @@ impl Input {
         if tensors.contains_key("decoder_input_ids") {
             let written = Self::of_ids(&tensors, "decoder_input_ids", "decoder_attention_mask")?;
             if written.rows != input.rows {
-                let message = "has a different batch size than the encoder input";
+                let message = "not the batch size of the encoder input";
                 return Err(Error::new(ErrorKind::Shape, "decoder_input_ids", message));
             }
             input.written = Some(Box::new(written));
@@ -330,7 +330,7 @@ fn integers(name: &str, tensor: &SafetensorsTensor) -> Result<Vec<i64>> {
         "I32" => data.as_chunks().0.iter().map(|&bytes| i32::from_le_bytes(bytes).into()).collect(),
         "BOOL" | "U8" => data.iter().map(|&byte| byte.into()).collect(),
         other => {
-            return Err(Error::unsupported(name, format!("has dtype {other}; expected I64 or I32")));
+            return Err(Error::unsupported(name, format!("expected dtype I64 or I32, found {other}")));
         }
     })
 }

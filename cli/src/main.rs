@@ -41,6 +41,7 @@ mod translate;
 mod verify;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use output::HintContext;
 use std::process::ExitCode;
 
 /// Run transformer models on this machine.
@@ -118,7 +119,13 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => output::fail(&error, &|option| has(&matches, option)),
+        Err(error) => {
+            let hints = HintContext {
+                has: &|option| has(&matches, option),
+                larger_context: larger_context(&matches),
+            };
+            output::fail(&error, &hints)
+        }
     }
 }
 
@@ -133,6 +140,15 @@ fn accepting_negative_numbers(command: clap::Command) -> clap::Command {
 /// Returns true if the given command has this option.
 fn has(matches: &ArgMatches, option: &str) -> bool {
     matches.subcommand_name().is_some_and(|name| command_has(name, option))
+}
+
+/// Returns the context length of the model that was opened, if --context is lower.
+fn larger_context(matches: &ArgMatches) -> Option<usize> {
+    let (_, command) = matches.subcommand()?;
+    let given = command.try_get_one::<usize>("context").ok().flatten().copied()?;
+    let longest = options::model_context()?;
+    let used = if given == 0 { longest.min(options::DEFAULT_CONTEXT) } else { given };
+    (used < longest).then_some(longest)
 }
 
 /// Returns true if the command `name` has this option.

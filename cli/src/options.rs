@@ -15,6 +15,7 @@ use siskin::{
 use siskin_convert::{AdapterSource, OpenOptions, PackedCache};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Options for opening models.
@@ -99,6 +100,7 @@ impl OpenArgs {
         for note in model.notes() {
             output::note(self.quiet, format!("note: {}: {note}", path.display()));
         }
+        MODEL_CONTEXT.store(model.config().context, Ordering::Relaxed);
         Ok(model)
     }
 
@@ -114,6 +116,17 @@ impl OpenArgs {
     pub(crate) fn encoder(&self, path: &Path, args: &ModelArgs, options: EncoderOptions) -> Result<Encoder> {
         self.model(path, args)?.encoder(EncoderOptions { cache: args.kv, ..options })
     }
+}
+
+/// The context length of sessions if --context is 0 and the model's own is longer.
+pub(crate) const DEFAULT_CONTEXT: usize = 2048;
+
+/// The context length of the model that was opened last; 0: none.
+static MODEL_CONTEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the context length of the model that was opened last, for hints.
+pub(crate) fn model_context() -> Option<usize> {
+    Some(MODEL_CONTEXT.load(Ordering::Relaxed)).filter(|&context| context > 0)
 }
 
 /// Where a model runs.
@@ -205,7 +218,10 @@ fn throttle(text: &str) -> std::result::Result<ThrottleTarget, String> {
     let number = |text: &str| text.trim().parse::<f32>().map_err(|_| unknown());
     match (text, text.strip_suffix('%'), text.strip_suffix("/s")) {
         ("background", ..) => Ok(ThrottleTarget::Background),
-        (_, Some(part), _) => Ok(ThrottleTarget::DutyCycle(number(part)? / 100.0)),
+        (_, Some(percent), _) => match number(percent)? {
+            percent if percent > 0.0 && percent <= 100.0 => Ok(ThrottleTarget::DutyCycle(percent / 100.0)),
+            _ => Err("expected a duty cycle above 0% and at most 100%".to_owned()),
+        },
         (_, _, Some(rate)) => Ok(ThrottleTarget::TokensPerSecond(number(rate)?)),
         _ => Err(unknown()),
     }
@@ -289,7 +305,7 @@ pub(crate) struct SamplerArgs {
     /// Presence penalty: subtracted once from the logit of a token that occurred; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     presence_penalty: Option<f32>,
-    /// DRY penalty for continuing a repetition: multiplier; 0 disables it [default: 0]
+    /// DRY: multiplier of the penalty for continuing a repetition; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     dry_multiplier: Option<f32>,
     /// DRY: base, the growth of the penalty with each further token [default: 1.75]
@@ -451,7 +467,7 @@ pub(crate) struct TextArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Context")]
 pub(crate) struct ContextArgs {
-    /// Context length in tokens; 0: the model's own, at most 2048, or 1024 for encoder-decoder models
+    /// Context length in tokens; 0: the model's context length, capped at 2048 (1024 for encoder-decoder models)
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) context: usize,
     /// Sliding window: attend only to the N newest tokens and the attention sinks; bounds the memory of the KV cache
@@ -529,6 +545,14 @@ mod tests {
         let kv = named(CacheType::NAMES);
         assert_eq!(kv("f16"), Ok(CacheType::F16));
         assert_eq!(kv("f15"), Err("expected one of int8, int14, f16, f32".to_owned()));
+    }
+
+    #[test]
+    fn duty_cycles_are_percentages() {
+        assert_eq!(throttle("50%"), Ok(ThrottleTarget::DutyCycle(0.5)));
+        for wrong in ["200%", "0%", "-5%", "NaN%"] {
+            assert!(throttle(wrong).unwrap_err().contains("at most 100%"), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use siskin::{Error, ErrorKind, Result};
 use siskin_convert::ProgressSink;
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -24,8 +25,33 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-/// Returns a hint for the error. `has` returns true if the command has an option.
-fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
+/// What hints may name.
+pub(crate) struct HintContext<'a> {
+    /// Returns true if the command has an option.
+    pub(crate) has: &'a dyn Fn(&str) -> bool,
+    /// The context length of the model, if --context is lower.
+    pub(crate) larger_context: Option<usize>,
+}
+
+/// Returns a hint for the error.
+fn hint(error: &Error, to: &HintContext<'_>) -> Option<Cow<'static, str>> {
+    let has = to.has;
+    if error.kind() == ErrorKind::TooLong && error.location() != "context" && !has("depth") {
+        return Some(match to.larger_context.filter(|_| has("context")) {
+            Some(longest) => {
+                format!("shorten the text, or raise --context (the model supports up to {longest})").into()
+            }
+            None if has("overflow") && !has("context") => {
+                "shorten the text, or set --overflow truncate".into()
+            }
+            None => "shorten the text".into(),
+        });
+    }
+    fixed_hint(error, has).map(Cow::Borrowed)
+}
+
+/// Returns a hint that depends on nothing but the kind of the error and the options of the command.
+fn fixed_hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::Io => "check that the path exists and that you have permission to access it",
         // Another kind of file.
@@ -34,10 +60,14 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
         // Of `bench`, whose text is made up.
         ErrorKind::TooLong if has("depth") => "reduce --prompt, --depth or --generate",
-        ErrorKind::TooLong if error.location() == "context" && has("context") => "reduce --context",
-        ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
-        ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
+        ErrorKind::TooLong if has("context") => "reduce --context",
         ErrorKind::TooLong => "shorten the text",
+        ErrorKind::Memory if has("find-batch-size") && error.location().ends_with("batch.max_tokens") => {
+            "train a smaller model or adapters, free memory, or raise --memory-limit"
+        }
+        ErrorKind::Memory if has("find-batch-size") => {
+            "lower `batch.max_tokens` in the config, or set `recompute`"
+        }
         ErrorKind::Memory if has("context") => {
             "reduce --context, or quantize the model to fewer bits (`siskin convert --quant`)"
         }
@@ -66,18 +96,17 @@ fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
     (about_value && has(&option)).then_some(option)
 }
 
-/// Prints the error and returns its exit code. `has` returns true if the command has an option; hints only name such
-/// options.
-pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
+/// Prints the error and returns its exit code. Hints only name options that the command has.
+pub(crate) fn fail(error: &Error, to: &HintContext<'_>) -> ExitCode {
     if error.location() == CLOSED_PIPE {
         return ExitCode::SUCCESS;
     }
     // A closed standard error cannot be reported.
-    let _ = match option(error, has) {
+    let _ = match option(error, to.has) {
         Some(option) => writeln!(std::io::stderr(), "error: --{option}: {}", error.message()),
         None => writeln!(std::io::stderr(), "error: {error}"),
     };
-    if let Some(hint) = hint(error, has) {
+    if let Some(hint) = hint(error, to) {
         let _ = writeln!(std::io::stderr(), "hint: {hint}");
     }
     ExitCode::from(exit_code(error.kind()))
@@ -96,8 +125,10 @@ pub(crate) fn is_of_stdout(error: &Error) -> bool {
 /// Returns the name that is most similar to `text`, if one is similar enough to be meant.
 pub(crate) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distances = names.into_iter().map(|name| (strsim::damerau_levenshtein(text, name), name));
-    let limit = (text.chars().count() / 3).max(1);
-    distances.filter(|(distance, _)| *distance <= limit).min().map(|(_, name)| name)
+    // Extensions are equal by chance.
+    let stem = |name: &str| name.rsplit_once('.').map_or(name, |(stem, _)| stem).chars().count();
+    let limit = |name: &str| stem(text).min(stem(name)) / 3;
+    distances.filter(|(distance, name)| *distance <= limit(name)).min().map(|(_, name)| name)
 }
 
 /// Prints a warning to standard error; the result remains valid.
@@ -255,12 +286,46 @@ mod tests {
             (ErrorKind::Memory, &["batch-size"], "--batch-size"),
         ] {
             let hint = |options: &[&str]| {
-                hint(&Error::new(kind, "", ""), &|option| options.contains(&option)).unwrap()
+                let to = HintContext { has: &|option| options.contains(&option), larger_context: Some(512) };
+                hint(&Error::new(kind, "", ""), &to).unwrap()
             };
             assert!(hint(options).contains(words), "{}", hint(options));
             let others = ["--context", "--overflow", "--batch-size"].iter().filter(|other| **other != words);
             assert!(others.clone().all(|other| !hint(options).contains(other)), "{}", hint(options));
             assert!(others.chain([&words]).all(|option| !hint(&[]).contains(option)), "{}", hint(&[]));
+        }
+    }
+
+    #[test]
+    fn hints_only_raise_a_context_below_that_of_the_model() {
+        let hint = |larger_context| {
+            let to = HintContext { has: &|option| option == "context", larger_context };
+            hint(&Error::new(ErrorKind::TooLong, "tokens", ""), &to).unwrap()
+        };
+        assert_eq!(hint(None), "shorten the text");
+        assert!(hint(Some(4096)).contains("--context (the model supports up to 4096)"));
+    }
+
+    #[test]
+    fn hints_for_training_are_about_the_config() {
+        let to = HintContext { has: &|option| option == "find-batch-size", larger_context: None };
+        for (location, words) in [("batch.max_tokens", "--memory-limit"), ("device", "`recompute`")] {
+            let hint = hint(&Error::new(ErrorKind::Memory, location, ""), &to).unwrap();
+            assert!(hint.contains(words) && !hint.contains("convert"), "{hint}");
+        }
+    }
+
+    #[test]
+    fn only_similar_names_are_suggested() {
+        for (text, names, expected) in [
+            ("nope.toml", &["e.toml"][..], None),
+            ("a.toml", &["b.toml"], None),
+            ("shakespear", &["shakespeare"], Some("shakespeare")),
+            ("smollm-q4.gguf", &["smollm2-q4.gguf", "other.gguf"], Some("smollm2-q4.gguf")),
+            ("sved", &["save", "load"], None),
+            ("svae", &["save", "load"], Some("save")),
+        ] {
+            assert_eq!(nearest(text, names.iter().copied()), expected, "{text}");
         }
     }
 

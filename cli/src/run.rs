@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small built-in model that writes in the style of
     /// Shakespeare's plays
     model: PathBuf,
-    /// The prompt to answer, or with --raw to continue; without it or with `-`, standard input
+    /// The prompt to answer, or to continue with --raw; read from standard input if omitted or `-`
     #[arg(allow_negative_numbers = true)]
     prompt: Option<String>,
     /// The prompt, which may begin with a hyphen
@@ -133,7 +133,7 @@ impl Args {
                 .map_err(|error| Error::io("standard input", &error))?,
         };
         match prompt.is_empty() {
-            true => Err(Error::argument("PROMPT", "is empty")),
+            true => Err(Error::argument("PROMPT", "must not be empty")),
             false => Ok(prompt),
         }
     }

@@ -27,7 +27,8 @@ use worker::ModelState;
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// Maximum size of a request in bytes: longer lines are skipped. Also the size of the request queue
+    /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
+    /// bytes
     #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
     max_request_bytes: usize,
     /// Upper limit for max_tokens in every request
@@ -82,7 +83,7 @@ fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
             }
             Ok(Some(InputLine::TooLong)) => rejected(
                 ErrorKind::TooLong,
-                format!("has more than {longest} bytes; see --max-request-bytes"),
+                format!("line too long: more than {longest} bytes; see --max-request-bytes"),
             ),
             Ok(Some(InputLine::Whole(bytes))) => match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Chat template")]
 pub(crate) struct TemplateArgs {
-    /// Set a variable of the chat template to a JSON value or a text, such as enable_thinking=false. May be given several
+    /// Set a chat template variable to a JSON value or a string, such as enable_thinking=false. May be given several
     /// times
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     template_var: Vec<(String, String)>,
@@ -25,7 +25,7 @@ pub(crate) struct TemplateArgs {
 fn variable(text: &str) -> std::result::Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as enable_thinking=false")?;
     match name {
-        "" => Err("has no name; expected NAME=VALUE, such as enable_thinking=false".to_owned()),
+        "" => Err("missing name; expected NAME=VALUE, such as enable_thinking=false".to_owned()),
         "messages" => Err("the messages are those of the conversation and cannot be set".to_owned()),
         _ => Ok((name.to_owned(), value.to_owned())),
     }

@@ -221,7 +221,7 @@ impl SearchArgs {
         search.early_stopping = match self.early_stopping {
             None => search.early_stopping,
             Some(_) if search.beams == 1 => {
-                return Err(Error::argument("--early-stopping", "has no effect with one beam; set --beams"));
+                return Err(Error::argument("--early-stopping", "no effect with one beam; set --beams"));
             }
             Some(EarlyStoppingArg::True) => BeamEarlyStopping::Full,
             Some(EarlyStoppingArg::False) => BeamEarlyStopping::Unlikely,

@@ -149,7 +149,7 @@ impl OverflowArgs {
     /// Returns the library's value; `usual` is the default overlap.
     pub(crate) fn mode(&self, usual: usize) -> Result<OverflowMode> {
         if self.overlap.is_some() && self.overflow != WindowOverflow::Window {
-            return Err(Error::argument("--overlap", "has no effect without --overflow window"));
+            return Err(Error::argument("--overlap", "no effect without --overflow window"));
         }
         Ok(match self.overflow {
             WindowOverflow::Error => OverflowMode::Error,

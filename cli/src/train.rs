@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terminal::Terminal;
 
-/// Train a model from a TOML config; `siskin train resume CONFIG` resumes a run, `siskin train report DIR` rewrites its
-/// report, `siskin train pack CONFIG` tokenizes its texts
+/// Train a model from a TOML config (subcommands: resume, export, report, pack)
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
@@ -149,17 +148,17 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         output.create().map(drop)?;
     }
     if has_checkpoints && trains && !resume {
-        let message =
-            "holds the checkpoints of a run; continue it with `siskin train resume CONFIG`, or remove it";
+        let message = "the folder holds the checkpoints of a run; continue it with `siskin train resume CONFIG`, or \
+                       remove it";
         return Err(Error::argument(folder.display().to_string(), message));
     }
-    let setup =
-        with_teacher(RunSetup::new(&config, base(&config, &folder, has_checkpoints, open)?)?, &config, open)?;
-    let mut trained = Run::new(config, setup, trains.then_some(folder.as_path()))?;
+    let location = run.config.display().to_string();
+    let within = |error: Error| error.within(&location);
+    let setup = setup(&config, &folder, has_checkpoints, open).map_err(within)?;
+    let mut trained = Run::new(config, setup, trains.then_some(folder.as_path())).map_err(within)?;
     if run.find_batch_size {
         let limit = run.memory_limit.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
-        let location = run.config.display().to_string();
-        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&location))?;
+        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(within)?;
         let fields = [("max_tokens", "max_tokens", "tokens"), ("bytes", "memory", "bytes")];
         let entries = vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())];
         return table::print(entries, &fields, run.json);
@@ -173,7 +172,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let peak_flops = trained.peak_flops()?;
     let mut callbacks = Terminal::new(open, &folder, peak_flops)?;
     if resume && !trained.resume(&mut callbacks)? {
-        let message = "holds no checkpoint; start with `siskin train CONFIG`";
+        let message = "no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
     if !resume && checked {
@@ -218,10 +217,12 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
         let message = "missing; train first, or name the run's folder with --folder";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
-    let setup = with_teacher(RunSetup::new(&config, base(&config, &folder, true, open)?)?, &config, open)?;
-    let mut run = Run::new(config, setup, Some(&folder))?;
+    let location = args.config.display().to_string();
+    let within = |error: Error| error.within(&location);
+    let setup = setup(&config, &folder, true, open).map_err(within)?;
+    let mut run = Run::new(config, setup, Some(&folder)).map_err(within)?;
     if !run.resume(&mut Warnings)? {
-        let message = "holds no checkpoint; start with `siskin train CONFIG`";
+        let message = "no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
     let chosen = run.load_export_weights()?;
@@ -244,7 +245,7 @@ fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
     let (config, _) = read(&args.config)?;
     let output = args.output.clone().unwrap_or_else(|| args.config.with_extension("tokens"));
     if args.output.is_none() && output.is_symlink() {
-        let message = "is a symbolic link; remove it, or name the output with -o";
+        let message = "this is a symbolic link; remove it, or name the output with -o";
         return Err(Error::argument(output.display().to_string(), message));
     }
     let folder = args.config.with_extension("run");
@@ -277,7 +278,8 @@ struct Output {
 impl Output {
     fn of(named: Option<&Path>, file: &Path, config: &RunConfig, folder: &Path) -> Result<Self> {
         // The folder holds checkpoints, tokenizer and log.
-        let inputs = run::inputs(config)?.into_iter().chain([file.to_owned(), folder.to_owned()]);
+        let inputs = run::inputs(config).map_err(|error| error.within(&file.display().to_string()))?;
+        let inputs = inputs.into_iter().chain([file.to_owned(), folder.to_owned()]);
         let inputs = inputs.flat_map(|path| files_of(&path)).collect();
         let path = named.map_or_else(|| file.with_extension("siskin"), Path::to_owned);
         Ok(Self { path, named: named.is_some(), inputs })
@@ -307,7 +309,7 @@ fn is_trainer_output(file: std::fs::File) -> bool {
 fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
     let path = named.map_or_else(|| config.with_extension("run"), Path::to_owned);
     if named.is_none() && path.is_symlink() {
-        let message = "is a symbolic link; remove it, or name it with --folder to follow it";
+        let message = "this is a symbolic link; remove it, or name it with --folder to follow it";
         return Err(Error::argument(path.display().to_string(), message));
     }
     Ok(path)
@@ -355,7 +357,7 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
         None => error,
     })?;
     let sum = sum.ok_or_else(|| {
-        Error::argument("data", "names no validation texts; set data.validation or data.validation_split")
+        Error::argument("data", "no validation texts; set data.validation or data.validation_split")
     })?;
     let entries = vec![
         ("loss", output::round(sum.mean(), 6).into()),
@@ -377,6 +379,12 @@ fn read(path: &Path) -> Result<(RunConfig, String)> {
     config.teacher.iter_mut().map(|teacher| &mut teacher.from).for_each(resolve);
     config.data.train.iter_mut().chain(&mut config.data.validation).for_each(resolve);
     Ok((config, text))
+}
+
+/// Opens the base, the data and the teacher of a config.
+fn setup(config: &RunConfig, folder: &Path, resumes: bool, open: &OpenArgs) -> Result<RunSetup> {
+    let base = base(config, folder, resumes, open)?;
+    with_teacher(RunSetup::new(config, base)?, config, open)
 }
 
 /// Opens the teacher model, if the config names one.

@@ -59,26 +59,26 @@ fn exit_codes_tell_what_is_wrong() {
     for (arguments, code) in [
         (&["verify", bad][..], 3),
         (&["run", bad, "hello"], 3),
-        (&["run", "/no/such/model", "hello"], 3),
-        (&["verify", "/no/such/model"], 3),
-        (&["tokenize", "/no/such/model", "a"], 3),
-        (&["convert", "/no/such/model", "-o", "out.siskin"], 3),
+        (&["run", "/no/such/model", "hello"], 1),
+        (&["verify", "/no/such/model"], 1),
+        (&["tokenize", "/no/such/model", "a"], 1),
+        (&["convert", "/no/such/model", "-o", "out.siskin"], 1),
         (&["run", bad], 2),
         (&["run", bad, ""], 2),
         (&["run", bad, "hello", "--kv", "q8_0"], 2),
         (&["run", bad, "hello", "--top-p", "7"], 2),
         (&["run", bad, "hello", "--logit-bias", "7"], 2),
         (&["bench", bad, "--cpu-features", "x"], 2),
-        (&["run", "shakespeare", "-f", "/no/such/file"], 3),
-        (&["perplexity", "shakespeare", "/no/such/file"], 3),
-        (&["inspect", "/no/such/model"], 3),
-        (&["chat", "/no/such/model"], 3),
-        (&["export", "/no/such/model", "-o", "out.gguf"], 3),
+        (&["run", "shakespeare", "-f", "/no/such/file"], 1),
+        (&["perplexity", "shakespeare", "/no/such/file"], 1),
+        (&["inspect", "/no/such/model"], 1),
+        (&["chat", "/no/such/model"], 1),
+        (&["export", "/no/such/model", "-o", "out.gguf"], 1),
         (&["verify", "shakespeare"], 0),
         (&["tokenize", "shakespeare", "ROMEO:"], 0),
         (&["convert", "shakespeare", "-o", "out.siskin"], 2),
         (&["run", "shakespeare", "a", "--contxt", "9"], 2),
-        (&["logits", bad, "--input", "/no/such/file", "--output", "/no/such/file"], 3),
+        (&["logits", bad, "--input", "/no/such/file", "--output", "/no/such/file"], 1),
         (&["doctor"], 0),
         (&["help"], 0),
     ] {
@@ -149,7 +149,7 @@ fn errors_name_options_paths_and_ranges_of_the_command_line() {
     for (arguments, code, words) in [
         (with(&["--temperature", "-1"]), 2, "--temperature: expected"),
         (with(&["--top-k", "-1"]), 2, "'-1' for '--top-k"),
-        (with(&["--adapter", "no-adapter.siskin"]), 3, "no-adapter.siskin: no such file or directory"),
+        (with(&["--adapter", "no-adapter.siskin"]), 1, "no-adapter.siskin: no such file or directory"),
         (with(&["--skip-layers", "99"]), 2, "--skip-layers: layer 99 is out of range"),
         (vec!["bench", "shakespeare", "--prompt", "999999"], 4, "reduce --prompt"),
         (
@@ -159,11 +159,29 @@ fn errors_name_options_paths_and_ranges_of_the_command_line() {
         ),
         (vec!["convert", golden, "-o", output, "--quant", "iq2_xxs"], 2, "can be read but not written"),
         (vec!["export", "shakespeare", "-o", output, "--format", "foo"], 2, "--format: unknown format"),
+        (vec!["export", "shakespeare", "-o", "never-written.xyz"], 2, "unknown file extension `xyz`"),
+        (
+            with(&["--throttle", "200%"]),
+            2,
+            "'200%' for '--throttle <LIMIT>': expected a duty cycle above 0% and at most",
+        ),
     ] {
         let found = siskin(&arguments, b"");
         assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
         assert!(errors(&found).contains(words), "{arguments:?}: {}", errors(&found));
     }
+}
+
+#[test]
+fn hints_only_raise_the_context_if_the_model_has_a_longer_one() {
+    let text = "a ".repeat(3000);
+    let hint = |context: &str| {
+        let found = siskin(&["run", "shakespeare", &text, "--raw", "--context", context], b"");
+        assert_eq!(found.status.code(), Some(4), "{}", errors(&found));
+        errors(&found).lines().find(|line| line.starts_with("hint: ")).unwrap().to_owned()
+    };
+    assert_eq!(hint("0"), "hint: shorten the text");
+    assert!(hint("64").contains("raise --context (the model supports up to 512)"));
 }
 
 #[test]
@@ -396,10 +414,10 @@ fn the_built_in_model_runs_by_its_name() {
 #[test]
 fn a_missing_model_is_not_a_prompt() {
     let found = siskin(&["run", "shakespear", "ROMEO:"], b"");
-    assert_eq!(found.status.code(), Some(3));
+    assert_eq!(found.status.code(), Some(1));
     assert!(errors(&found).contains("did you mean `shakespeare`?"), "{}", errors(&found));
     let found = siskin(&["run", "qwen3:0.6b"], b"");
-    assert_eq!((found.status.code(), found.stdout.len()), (Some(3), 0), "{}", errors(&found));
+    assert_eq!((found.status.code(), found.stdout.len()), (Some(1), 0), "{}", errors(&found));
     let found = siskin(&["run", "Why is the sky blue?"], b"");
     assert!(errors(&found).contains("siskin run shakespeare \"Why"), "{}", errors(&found));
 }

@@ -190,7 +190,7 @@ fn error(answer: &Value) -> (u64, &str) {
 fn bad_lines_are_answered_and_the_next_one_is_read() {
     let llama = model("golden/llama");
     let long = format!("{{\"id\": 9, \"prompt\": \"{}\"}}", "w5 ".repeat(100_000));
-    let rows: [(&[u8], u64, &str); 15] = [
+    let rows: [(&[u8], u64, &str); 16] = [
         (b"no JSON", 200, "line 1"),
         (b"[1, 2]", 200, "line 2"),
         (b"{\"id\": 3}", 200, "request"),
@@ -206,10 +206,11 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
         (b"{\"id\": 13, \"cancel\": 1}", 200, "id"),
         (b"{\"id\": 14, \"chat\": [{\"role\": \"user\"}]}", 200, "chat"),
         (b"{\"id\": 15, \"chat\": [], \"max_tokens\": 3}", 200, "chat"),
+        (b"{\"id\": 16, \"prompt\": \"\"}", 200, "prompt"),
     ];
     let mut lines = rows.map(|row| row.0).join(&b'\n');
     // An empty line is ignored; the last line has no line ending.
-    lines.extend(b"\n\n{\"id\": 16, \"prompt\": \"w5 w6\", \"greedy\": true, \"max_tokens\": 1}");
+    lines.extend(b"\n\n{\"id\": 17, \"prompt\": \"w5 w6\", \"greedy\": true, \"max_tokens\": 1}");
     let answers = serve(&llama, &["--max-request-bytes", "1000"], &lines);
     for ((line, code, place), (number, answer)) in rows.iter().zip((1..).zip(&answers)) {
         let line = String::from_utf8_lossy(&line[..line.len().min(80)]);
@@ -217,7 +218,16 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
         let named = answer.get("id").is_none_or(|id| *id == number);
         assert!(named && (answer.get("id").is_some() != place.starts_with("line")), "{answer}");
     }
-    assert_eq!(answers[rows.len()]["id"], 16);
+    assert_eq!(answers[rows.len()]["id"], 17);
+    for (row, message) in [
+        (0, "invalid JSON at column 2: expected ident"),
+        (1, "expected a JSON object, got an array"),
+        (4, "expected a string, got 7"),
+        (7, "expected a non-negative integer, got \"x\""),
+        (8, "line too long: more than 1000 bytes; see --max-request-bytes"),
+    ] {
+        assert_eq!(answers[row]["error"]["message"], message);
+    }
     assert_eq!(answers.last().unwrap()["done"]["tokens"], 1);
     let deep = format!("{{\"prompt\": {}", "[".repeat(100_000));
     assert_eq!(error(&serve(&llama, &[], deep.as_bytes())[0]).0, 200);
@@ -459,8 +469,8 @@ fn who_does_not_listen_ends_it_quietly() {
 #[test]
 fn a_missing_model_is_an_error_line() {
     let output = siskin(&["serve", "/no/such/model"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    assert_eq!(values(&output)[0]["error"]["code"], 104);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(values(&output)[0]["error"]["code"], 100);
 }
 
 /// The speech model downloaded by `cargo xtask model whisper`.

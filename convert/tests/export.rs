@@ -427,4 +427,7 @@ fn what_is_left_of_another_model_stops_the_export_or_goes() {
     written(&file, &graph, &ExportOptions { force: true, ..ExportOptions::default() }).unwrap();
     assert!(graph.is_file() && !data.exists());
     assert_eq!(export::format_for(None, Path::new("a/MODEL.GGUF")).unwrap().name, "gguf");
+    assert_eq!(export::format_for(None, Path::new("a/Qwen2.5-0.5B")).unwrap().name, "safetensors");
+    let unknown = export::format_for(None, Path::new("a/model.xyz")).err().unwrap();
+    assert!(unknown.message().contains("`xyz`") && unknown.message().contains("gguf"), "{unknown}");
 }

@@ -133,7 +133,7 @@ fn damaged_files_give_errors_and_no_output() {
     let error = patched(b"llama.feed_forward_length", b"llama.feed_forwarD");
     assert_eq!(error.kind(), ErrorKind::Shape);
     assert!(error.to_string().contains("blk.0.ffn_gate.weight"), "{error}");
-    assert!(error.to_string().contains("is 96 x 256, expected 1024 x 256"), "{error}");
+    assert!(error.to_string().contains("96 x 256 values, expected 1024 x 256"), "{error}");
     let error = patched(
         b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0llama",
         b"general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0lamma",

@@ -17,7 +17,7 @@ pub(crate) fn check_pointer<T>(name: &str, start: *const T, count: usize) -> Out
         return Err(PendingError::new(
             SISKIN_ERROR_NULL,
             name,
-            format!("is {start:p}, but must point to {count} values"),
+            format!("must point to {count} values, got {start:p}"),
         ));
     }
     if count.checked_mul(size_of::<T>().max(1)).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
@@ -109,7 +109,7 @@ impl<T: Copy> SizedOutput<T> {
         // SAFETY: `out` is null, or its first field is an initialized `usize` without other access (see `# Safety`).
         let size = unsafe { output(name, out.cast::<usize>())?.assume_init() };
         if !(size_of::<usize>()..=MAX_STRUCT_BYTES).contains(&size) {
-            let message = format!("is {size}; set it to the size of the struct");
+            let message = format!("set it to the size of the struct, not to {size}");
             return Err(PendingError::new(SISKIN_ERROR_STRUCT_SIZE, &format!("{name}.struct_size"), message));
         }
         Ok(Self { out, size })

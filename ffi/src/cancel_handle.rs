@@ -47,7 +47,7 @@ impl RunControl {
     pub(crate) fn check(&self) -> Outcome {
         match self.paused.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => Err(PendingError::new(SISKIN_ERROR_PAUSED, "session", "is paused; resume it first")),
+            true => Err(PendingError::new(SISKIN_ERROR_PAUSED, "session", "paused; resume it first")),
         }
     }
 }
@@ -55,8 +55,9 @@ impl RunControl {
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
 /// milliseconds, and the target is restored to its state before the call. There is one exception: if a
 /// sliding window has moved or a recurrent state has changed, a canceled prompt that follows other tokens
-/// stays partly processed, and `siskin_session_stats` returns the number of tokens. Models that run on tract
-/// are canceled between texts. Does nothing once the target is freed.
+/// stays partly processed; `siskin_session_stats` tells how many tokens the session then holds. For generic
+/// ONNX models, which run on the tract engine, cancellation takes effect only between texts. Does nothing once
+/// the target is freed.
 ///
 /// Threads: any, at any time.
 ///
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn siskin_cancel_handle_cancel(
     }
 }
 
-/// Clears a cancellation that has not ended a call yet.
+/// Clears a pending cancellation.
 ///
 /// Threads: any, at any time.
 ///

@@ -36,7 +36,7 @@ pub(crate) struct EncoderState {
     predictions: Vec<Vec<OwnedPrediction>>,
 }
 
-/// How the hidden states of a text are pooled to its embedding.
+/// How the hidden states of a text are pooled into its embedding.
 pub type siskin_pooling = u32;
 /// The default of the model.
 pub const SISKIN_POOLING_AUTO: siskin_pooling = 0;
@@ -450,7 +450,7 @@ pub unsafe extern "C" fn siskin_encoder_prediction(
 }
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
-/// Models that run on tract are canceled between texts.
+/// For generic ONNX models, which run on the tract engine, cancellation takes effect only between texts.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
 ///

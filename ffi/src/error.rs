@@ -208,8 +208,8 @@ pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> siskin
     unsafe { object_of(error) }.map_or(0, |object| object.code)
 }
 
-/// Returns what is wrong and, where possible, what to do, NUL-terminated; empty for null. The string is valid
-/// until the error is freed.
+/// Returns the error message, NUL-terminated: what is wrong and, where possible, what to do; empty for null. The string
+/// is valid until the error is freed.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *co
     unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.message.as_ptr().cast())
 }
 
-/// Returns where the error occurred, NUL-terminated: a file, section and field, or the name of an argument; may be
+/// Returns the location of the error, NUL-terminated: a file, section and field, or the name of an argument; may be
 /// empty, and is empty for null. The string is valid until the error is freed.
 ///
 /// # Safety

@@ -13,7 +13,7 @@ pub type siskin_throttle_mode = u32;
 pub const SISKIN_THROTTLE_OFF: siskin_throttle_mode = 0;
 /// As fast as the thermal and power states allow.
 pub const SISKIN_THROTTLE_ADAPTIVE: siskin_throttle_mode = 1;
-/// At most this many tokens per second for each sequence in decode, with no more threads than that requires.
+/// At most this many tokens per second for each sequence during decoding, with no more threads than that requires.
 /// Prefill and encoding run as fast as the thermal and power states allow.
 pub const SISKIN_THROTTLE_TOKENS_PER_SECOND: siskin_throttle_mode = 2;
 /// Duty cycle: the fraction of the time spent computing, above 0, at most 1.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn siskin_model_set_throttle(
 }
 
 /// Sets the thermal state of the device, from 0 (not throttled) to 6 (shutting down), as in the thermal status of
-/// Android's `PowerManager`; nominal, fair, serious and critical of iOS are 0, 1, 3 and 4. When the device cools down,
+/// Android's `PowerManager`; iOS's nominal, fair, serious and critical correspond to 0, 1, 3 and 4. When the device cools down,
 /// the speed rises step by step.
 ///
 /// Threads: any, at any time.

@@ -112,18 +112,14 @@ fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
 unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
     let block = handle.cast::<Block<T>>();
     if block.is_null() {
-        return Err(PendingError::new(SISKIN_ERROR_NULL, T::NAME, "is null"));
+        return Err(PendingError::new(SISKIN_ERROR_NULL, T::NAME, "must not be null"));
     }
     // SAFETY: `handle` is not null, hence live, and every live object begins with a magic number of eight bytes; they
     // are read only if they are aligned.
     let is_handle = block.is_aligned()
         && unsafe { (*block.cast::<AtomicU64>()).load(Ordering::Relaxed) } == u64::from_le_bytes(T::MAGIC);
     if !is_handle {
-        return Err(PendingError::new(
-            SISKIN_ERROR_HANDLE,
-            T::NAME,
-            "is a handle of another type, or was freed",
-        ));
+        return Err(PendingError::new(SISKIN_ERROR_HANDLE, T::NAME, "a handle of another type, or freed"));
     }
     // SAFETY: `handle` is live during `'a` (see `# Safety`), and its magic number is that of `Block<T>`.
     Ok(unsafe { &*block })

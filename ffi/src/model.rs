@@ -50,7 +50,7 @@ pub const SISKIN_CAPABILITY_ANSWER: siskin_capability = 128;
 /// Has a fill-mask head: `siskin_encoder_fill_mask`.
 pub const SISKIN_CAPABILITY_FILL_MASK: siskin_capability = 256;
 
-/// Properties of a model. Set `struct_size` before the call. Texts are valid until the model is freed.
+/// Properties of a model. Set `struct_size` before the call. Strings are valid until the model is freed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_model_info {
@@ -60,7 +60,7 @@ pub struct siskin_model_info {
     pub family: *const c_char,
     /// The length of `family` in bytes.
     pub family_length: usize,
-    /// The context length of the training, in tokens.
+    /// The context length that the model was trained with, in tokens.
     pub context_length: u64,
     /// The vocabulary size.
     pub vocabulary_size: u64,
@@ -262,7 +262,7 @@ impl AsRef<[u8]> for BorrowedMemory {
     }
 }
 
-/// Opens a `.siskin` model in memory of the caller, without a copy: the memory must not move or change. `release` is
+/// Opens a `.siskin` model in caller-owned memory, without a copy: the memory must not move or change. `release` is
 /// called with `user` once the model and everything created from it are freed, or before this function returns an
 /// error.
 ///

@@ -1,4 +1,4 @@
-//! Options of opening a model.
+//! Options for opening a model.
 
 use std::ffi::{c_char, c_void};
 #[cfg(feature = "import")]
@@ -32,7 +32,7 @@ pub const SISKIN_DEVICE_CPU: siskin_device = 1;
 /// Scalar code on one thread of the CPU, slow, for comparison.
 pub const SISKIN_DEVICE_REFERENCE: siskin_device = 2;
 
-/// Options of opening a model. Null selects the defaults. Freed with `siskin_model_options_free`.
+/// Options for opening a model. Null selects the defaults. Freed with `siskin_model_options_free`.
 pub struct siskin_model_options {
     _opaque: [u8; 0],
 }
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn siskin_model_options_set_threads(
     }
 }
 
-/// Disables CPU features: their names, separated by commas, such as `avx512,amx`. Results are bit-identical.
+/// Disables CPU features: a comma-separated list such as `avx512,amx`. Results are bit-identical.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn siskin_model_options_set_device(
     }
 }
 
-/// Sets the layers that are skipped, by index from 0.
+/// Sets the layers to skip, by zero-based index.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -310,8 +310,8 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_mode(
     }
 }
 
-/// Caches packed copies of non-`.siskin` models in this folder, which is created if it does not exist. On a
-/// phone, use a folder of the app.
+/// Caches packed copies of non-`.siskin` models in this folder, which is created if it does not exist. In a
+/// mobile app, use a folder inside the app's sandbox.
 ///
 /// # Safety
 /// The pointer contract of the crate.

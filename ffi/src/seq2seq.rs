@@ -56,7 +56,7 @@ pub struct siskin_generated_text {
 
 /// Creates a seq2seq generator. `max_sequences` is the maximum number of sequences that are generated at the
 /// same time, counting every beam; 0: 32. `context` is the maximum number of tokens of a generated text with
-/// its prompt; 0: that of the model, at most 1024.
+/// its prompt; 0: the model's context length, capped at 1024.
 ///
 /// Threads: any.
 ///
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn siskin_seq2seq_text(
 }
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
-/// Models that run on tract are canceled between texts.
+/// For generic ONNX models, which run on the tract engine, cancellation takes effect only between texts.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 ///

@@ -1,4 +1,4 @@
-//! Options of seq2seq generation.
+//! Options for seq2seq generation.
 
 use std::ffi::c_char;
 
@@ -11,7 +11,7 @@ use crate::guard::{self, Handle, borrow};
 use crate::model::siskin_model;
 use crate::sampler::siskin_sampler;
 
-/// Options of seq2seq generation. Freed with `siskin_seq2seq_options_free`.
+/// Options for seq2seq generation. Freed with `siskin_seq2seq_options_free`.
 pub struct siskin_seq2seq_options {
     _opaque: [u8; 0],
 }
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_prefix(
     }
 }
 
-/// Sets the sampling options, which are copied. They are used with one beam.
+/// Sets the sampling options, which are copied. Only used without beam search.
 ///
 /// # Safety
 /// The pointer contract of the crate.

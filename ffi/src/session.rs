@@ -123,7 +123,7 @@ impl SessionState {
 
     fn next(&mut self) -> Outcome<siskin_text_chunk> {
         let generation = self.generation.as_mut().ok_or_else(|| {
-            PendingError::new(SISKIN_ERROR_STATE, "session", "has no prompt; begin an answer with one first")
+            PendingError::new(SISKIN_ERROR_STATE, "session", "no prompt; begin an answer with one first")
         })?;
         let start = Instant::now();
         let step = generation.step(&mut self.session, &mut self.text)?;
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn siskin_session_add_message(
 /// Tokens already in the KV cache are not recomputed. An unfinished answer is kept as is.
 ///
 /// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELED`, the prompt
-/// has not been added, with the exception that `siskin_cancel_handle_cancel` states.
+/// has not been added, except as described for `siskin_cancel_handle_cancel`.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -382,7 +382,7 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
 }
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELED` within milliseconds.
-/// Models that run on tract are canceled between texts.
+/// For generic ONNX models, which run on the tract engine, cancellation takes effect only between texts.
 ///
 /// Threads: any, at any time during the session's lifetime.
 ///

@@ -71,8 +71,8 @@ pub unsafe extern "C" fn siskin_session_options_new(
     unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
-/// Sets the context length: the maximum number of tokens of the conversation or text. 0, the default: that of the
-/// model, at most 2048.
+/// Sets the context length: the maximum number of tokens of the conversation or text. 0, the default: the
+/// model's context length, capped at 2048.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -81,23 +81,15 @@ fn resuming_with_changed_data_settings_is_rejected() {
         old.state.as_object_mut().unwrap().remove("data").unwrap();
         other.restore(&old).unwrap();
     };
+    rejected(&|config| config.batch.max_tokens = 128, "batch.max_tokens", "256 when the run began, 128 now");
+    rejected(&|config| config.batch.max_examples = 3, "batch.max_examples", "0 when the run began, 3 now");
+    rejected(&|config| config.batch.pool_size = 9, "batch.pool_size", "4096 when the run began, 9 now");
     rejected(
-        &|config| config.batch.max_tokens = 128,
-        "batch.max_tokens",
-        "was 256 when the run began and is 128 now",
+        &|config| config.batch.group_by_length = false,
+        "batch.group_by_length",
+        "true when the run began",
     );
-    rejected(
-        &|config| config.batch.max_examples = 3,
-        "batch.max_examples",
-        "was 0 when the run began and is 3 now",
-    );
-    rejected(
-        &|config| config.batch.pool_size = 9,
-        "batch.pool_size",
-        "was 4096 when the run began and is 9 now",
-    );
-    rejected(&|config| config.batch.group_by_length = false, "batch.group_by_length", "was true");
-    rejected(&|config| config.batch.shuffle = false, "batch.shuffle", "was true");
+    rejected(&|config| config.batch.shuffle = false, "batch.shuffle", "true when the run began");
     rejected(&|config| config.data.settings.max_length = 16, "data", "examples");
     rejected(
         &|config| config.data.validation_split = 0.3,
@@ -496,12 +488,12 @@ fn text_fields_and_class_names_can_be_set() {
     let (two, fewer) = ("text_fields = [\"a\", \"b\"]", NAMED.replace(", \"perhaps\"", ""));
     for (data, key, what) in [
         ("", "data.text_fields", "no such field"),
-        (two, "data.text_fields", "has 2 names, but sequence_classification has the fields text"),
+        (two, "data.text_fields", "2 names, but sequence_classification has the fields text"),
         ("text_fields = [\"body\"]", "data.label_field", "no such field"),
         ("text_fields = [\"body\"]\nlabel_field = \"kind\"", "data.class_names", "unknown class \"yes\""),
         (&fewer, "data.class_names", "unknown class \"perhaps\""),
         (&NAMED.replace("perhaps", "no"), "data.class_names", "contains \"no\" twice"),
-        (&format!("{NAMED}\nsettings = {{ num_classes = 4 }}"), "data.class_names", "has 3 names"),
+        (&format!("{NAMED}\nsettings = {{ num_classes = 4 }}"), "data.class_names", "3 names"),
     ] {
         rejected(&classes(&place, data), key, what);
     }

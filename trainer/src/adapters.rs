@@ -318,7 +318,8 @@ pub fn load(
     };
     let all = adapters.len() == from.parts.len();
     if !all || !adapters.iter().zip(&from.parts).all(|(adapter, part)| fits(adapter, part)) {
-        let message = "does not match the config: it has other matrices, another rank or another alpha";
+        let message =
+            "mismatch with the config: the adapter has other matrices, another rank or another alpha";
         return Err(Error::new(ErrorKind::Shape, "adapter", message));
     }
     for (adapter, part) in adapters.iter().zip(&from.parts) {

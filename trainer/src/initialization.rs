@@ -9,7 +9,7 @@ use siskin_graph::{Weight, WeightRole};
 use crate::parameters::Parameters;
 use crate::random::Random;
 use crate::real::Real;
-use crate::settings::unknown;
+use crate::settings::{expected, unknown};
 
 /// The name of the random stream of initial parameters.
 const INITIAL_PARAMETERS: u64 = 0x6265_6769_6e00;
@@ -81,6 +81,14 @@ fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
     }
 }
 
+/// Returns the error of hyperparameters from a training config, which is not a model file.
+fn of_hyperparameters(error: Error) -> Error {
+    match error.location().starts_with("config") {
+        true => Error::argument(format!("model.{}", error.location()), error.message()),
+        false => error,
+    }
+}
+
 /// Returns the nonzero dropout probabilities of a config.
 pub(crate) fn dropout(config: &Map<String, Value>) -> impl Iterator<Item = (&String, f64)> {
     let names = |key: &str| key.contains("dropout") || key.ends_with("pdrop") || key.contains("layerdrop");
@@ -97,7 +105,7 @@ pub(crate) fn dropout(config: &Map<String, Value>) -> impl Iterator<Item = (&Str
 pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<()> {
     match dropout(config).next() {
         Some((key, value)) => {
-            let message = format!("is {value}, but training has no dropout yet; set it to 0");
+            let message = format!("training does not support dropout; set it to 0, not {value}");
             Err(Error::unsupported(format!("{place}.{key}"), message))
         }
         None => Ok(()),
@@ -115,7 +123,9 @@ impl InitialModel {
         let descriptor =
             families().find(|descriptor| descriptor.family.name == architecture).ok_or_else(|| {
                 let known: Vec<&str> = families().map(|descriptor| descriptor.family.name).collect();
-                unknown("model.family", "family with random initialization", architecture, &known)
+                let list = expected(architecture, &known);
+                let message = format!("cannot initialize model family `{architecture}` from scratch; {list}");
+                Error::argument("model.family", message)
             })?;
         let head = head.unwrap_or("none");
         let (_, head) = HEADS.iter().find(|(name, _)| *name == head).ok_or_else(|| {
@@ -123,7 +133,8 @@ impl InitialModel {
             unknown("model.head", "head", head, &known)
         })?;
         let asked = ConfigReader::new(config.clone());
-        let (model_config, graphs) = descriptor.family.build(&asked, &|name| has(descriptor, head, name))?;
+        let build = descriptor.family.build(&asked, &|name| has(descriptor, head, name));
+        let (model_config, graphs) = build.map_err(of_hyperparameters)?;
         check_names(&config, &asked.read_keys())?;
         check_dropout("model.config", &config)?;
         Ok(Self {
@@ -204,6 +215,35 @@ mod tests {
     }
 
     #[test]
+    fn widths_that_heads_do_not_divide_are_rejected() {
+        let sizes = json!({
+            "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64,
+            "max_position_embeddings": 40, "n_embd": 32, "n_layer": 1, "n_positions": 40, "d_model": 32,
+            "d_ff": 64, "num_layers": 1, "type_vocab_size": 2, "num_attention_heads": 7, "n_head": 7,
+            "num_heads": 7,
+        });
+        let Value::Object(sizes) = sizes else { return };
+        for descriptor in families() {
+            let name = descriptor.family.name;
+            let mut config = sizes.clone();
+            let error = InitialModel::new(name, None, config.clone()).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Argument, "{name}: {error}");
+            assert!(
+                error.location().starts_with("model.config.") && error.location().contains("head"),
+                "{error}"
+            );
+            if name == "gpt2" {
+                config.remove("num_attention_heads");
+                let error = InitialModel::new(name, None, config).err().unwrap();
+                assert_eq!(
+                    error.to_string(),
+                    "model.config.n_head: the width of 32 is not a multiple of 7 heads"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn nonzero_dropout_is_rejected() {
         let config = |dropout: Value| {
             let whole = json!({
@@ -217,7 +257,7 @@ mod tests {
         }
         let error = InitialModel::new("gpt2", None, config(json!(0.1))).err().unwrap();
         assert_eq!((error.kind(), error.location()), (ErrorKind::Unsupported, "model.config.resid_pdrop"));
-        assert!(error.message().contains("no dropout"), "{error}");
+        assert!(error.message().contains("not support dropout"), "{error}");
     }
 
     /// A `config.json` has more keys than its graph uses, and some resemble used ones.

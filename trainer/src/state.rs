@@ -96,7 +96,7 @@ pub fn restore(state: &mut dyn Checkpointed, tables: &Tables) -> Result<()> {
             return Err(Error::new(ErrorKind::Missing, place(), message));
         };
         if data.view().shape() != view.shape() {
-            let message = format!("has {}, expected {}", data.view().shape(), view.shape());
+            let message = format!("found {}, expected {}", data.view().shape(), view.shape());
             return Err(Error::new(ErrorKind::Shape, place(), message));
         }
     }

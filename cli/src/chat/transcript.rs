@@ -42,7 +42,7 @@ pub(super) fn load(session: &mut Session, path: &Path) -> Result<()> {
         return session.restore_from(path);
     }
     if metadata.len() > MAX_BYTES {
-        return Err(Error::new(ErrorKind::TooLong, path.display().to_string(), "has more than 64 MiB"));
+        return Err(Error::new(ErrorKind::TooLong, path.display().to_string(), "larger than 64 MiB"));
     }
     let messages = read_json(&std::fs::read_to_string(path).map_err(io)?)
         .map_err(|error| error.within(&path.display().to_string()))?;

@@ -63,8 +63,8 @@ mod tests {
         assert_eq!(line(Some(&id), &Reply::Text("a\n\"b")), r#"{"id":7,"text":"a\n\"b"}"#);
         let id = Id::Text("x".to_owned());
         assert_eq!(line(Some(&id), &Reply::Done(json!({"tokens": 1}))), r#"{"id":"x","done":{"tokens":1}}"#);
-        let error = Error::new(ErrorKind::Argument, "line 3", "is wrong");
-        let expected = r#"{"error":{"code":200,"location":"line 3","message":"is wrong"}}"#;
+        let error = Error::new(ErrorKind::Argument, "line 3", "out of range");
+        let expected = r#"{"error":{"code":200,"location":"line 3","message":"out of range"}}"#;
         assert_eq!(line(None, &Reply::Error(&error)), expected);
         let expected = r#"{"error":{"code":999,"location":"siskin","message":"fell over"}}"#;
         assert_eq!(line(None, &Reply::Panic("fell over")), expected);

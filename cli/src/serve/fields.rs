@@ -4,7 +4,11 @@ use serde::Deserialize;
 use serde::de::value::MapDeserializer;
 use serde_json::value::RawValue;
 use siskin::{Error, Result};
+use siskin_trainer::type_errors::readable;
 use std::collections::BTreeMap;
+
+/// What JSON calls a map.
+const OBJECT: &str = "an object";
 
 /// The unparsed fields of a JSON object: takes little more memory than the line itself.
 pub(super) struct JsonFields<'a> {
@@ -16,7 +20,7 @@ pub(super) struct JsonFields<'a> {
 impl<'a> JsonFields<'a> {
     pub(super) fn read(line: &'a str) -> Result<Self> {
         let fields = serde_json::from_str(line).map(|left| Self { left, known: Vec::new() });
-        fields.map_err(|error| Error::argument("", format!("invalid JSON: {error}")))
+        fields.map_err(|error| Error::argument("", not_an_object(line, &error)))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -53,7 +57,7 @@ impl<'a> JsonFields<'a> {
     }
 }
 
-/// Options of requests that have none.
+/// Options for requests that have none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
@@ -83,10 +87,29 @@ fn with_names(error: Error, names: &[String]) -> Error {
 }
 
 fn wrong(name: &str, error: &serde_json::Error) -> Error {
+    // The line and column are relative to the field.
+    Error::argument(shortened(name), shortened(&readable(&without_place(error), OBJECT)))
+}
+
+/// Returns the message about a line that is not a JSON object. The line number is added by the reader.
+fn not_an_object(line: &str, error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return format!("invalid JSON at column {}: {}", error.column(), without_place(error));
+    }
+    let found = match line.trim_start().chars().next() {
+        Some('[') => "an array",
+        Some('"') => "a string",
+        Some('t' | 'f') => "a boolean",
+        Some('n') => "null",
+        _ => "a number",
+    };
+    format!("expected a JSON object, got {found}")
+}
+
+/// Returns the message of an error without the line and column.
+fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    // Drop the line and column, which are relative to the field.
-    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    Error::argument(shortened(name), shortened(text))
+    text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text).to_owned()
 }
 
 /// Truncates text that quotes a request, which can be as long as the request: between words if it has words.

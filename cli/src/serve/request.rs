@@ -222,7 +222,11 @@ fn list(name: &str, fields: &mut JsonFields<'_>) -> Result<Option<TemplateData>>
 }
 
 fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (prompt, special) = (fields.need(name)?, fields.take("parse_special")?.unwrap_or_default());
+    let (prompt, special): (String, _) =
+        (fields.need(name)?, fields.take("parse_special")?.unwrap_or_default());
+    if prompt.is_empty() {
+        return Err(Error::argument(name, "must not be empty"));
+    }
     Ok(RequestKind::Prompt { prompt, special, text: text(fields)? })
 }
 

@@ -143,9 +143,27 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static ExportFormat
         None => {
             let known = FORMATS.iter().copied().find(ends);
             let folder = FORMATS.iter().copied().find(|format| format.ending.is_empty());
-            known.or(folder).ok_or_else(|| Error::argument("to", "there are no formats"))
+            match extension(to) {
+                Some(unknown) if known.is_none() => {
+                    let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
+                    let message = format!(
+                        "unknown file extension `{unknown}`; set the format to one of {}",
+                        names.join(", ")
+                    );
+                    Err(Error::argument(to.display().to_string(), message))
+                }
+                _ => known.or(folder).ok_or_else(|| Error::argument("to", "there are no formats")),
+            }
         }
     }
+}
+
+/// Returns the extension of a file name. Names of folders end in versions and sizes too, such as `Qwen2.5-0.5B`.
+fn extension(path: &Path) -> Option<&str> {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.filter(|extension| {
+        extension.starts_with(|first: char| first.is_ascii_alphabetic()) && !path.is_dir()
+    })
 }
 
 /// Returns the files that the model at `from` is read from, for [`ExportOptions::inputs`].

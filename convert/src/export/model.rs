@@ -69,7 +69,7 @@ impl<'a> ExportModel<'a> {
         let tensor = self.file.tensor(&weight.name).ok_or_else(|| missing(&weight.name))?;
         if (tensor.rows, tensor.columns) != (weight.rows, weight.columns) {
             let message = format!(
-                "is {} x {}, expected {} x {}",
+                "{} x {} values, expected {} x {}",
                 tensor.rows, tensor.columns, weight.rows, weight.columns
             );
             return Err(Error::new(ErrorKind::Shape, &weight.name, message));

@@ -55,7 +55,7 @@ pub(super) fn entries<'a>(
             take,
             TensorTransform::Across { .. } | TensorTransform::HalfOfHeads(_) | TensorTransform::OfState(_)
         ) {
-            let message = format!("is interleaved with others in {name}, which cannot be exported");
+            let message = format!("interleaved with others in {name}, which cannot be exported");
             return Err(Error::unsupported(&weight.name, message));
         }
         let tensor = model.tensor(weight)?;
@@ -350,7 +350,7 @@ impl<'a> Entry<'a> {
 
 /// Returns the error for panels with weights that blocks of the type they would be exported as cannot hold.
 fn cannot_hold(tensor: &Tensor, block: BlockType) -> Error {
-    let message = format!("has weights that {} blocks cannot hold: export it as floats", block.name());
+    let message = format!("{} blocks cannot hold these weights: export them as floats", block.name());
     Error::unsupported(&tensor.name, message)
 }
 

@@ -90,7 +90,7 @@ fn layers(gguf: &Gguf) -> impl Iterator<Item = Result<Layer<'_>>> {
         match (tensor("weight"), tensor("bias")) {
             (Some(weight), bias) => Some(Ok(Layer { weight, bias })),
             (None, Some(bias)) => {
-                let message = "has a bias but no matrix; convert the model again";
+                let message = "a bias without a matrix; convert the model again";
                 Some(Err(Error::new(ErrorKind::Missing, location(bias), message)))
             }
             (None, None) => None,
@@ -109,7 +109,7 @@ impl Layer<'_> {
         if numbers.is_none_or(|numbers| !(1..=MAX_NUMBERS).contains(&numbers)) {
             return wrong(
                 self.weight,
-                &format!("is {inputs} x {outputs}; expected 1 to {MAX_NUMBERS} values"),
+                &format!("expected 1 to {MAX_NUMBERS} values, got {inputs} x {outputs}"),
             );
         }
         match self.bias {

@@ -155,7 +155,7 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     let prefix = format!("{architecture}.");
     let ours = || gguf.metadata.iter().filter(|(key, _)| key.starts_with(&prefix));
     if ours().map(|(_, value)| 1 + length(value)).sum::<usize>() > MAX_VALUES {
-        return Err(Error::corrupt(prefix, format!("has more than {MAX_VALUES} values")));
+        return Err(Error::corrupt(prefix, format!("more than {MAX_VALUES} values")));
     }
     let mut config: Map<String, Value> = gguf
         .metadata

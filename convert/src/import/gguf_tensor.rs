@@ -27,7 +27,7 @@ pub(super) fn source_tensor(info: &TensorInfo, take: TensorTransform) -> Result<
 pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
     let tensor = source_tensor(info, TensorTransform::Whole)?;
     let location = || format!("tensors.{}", info.name);
-    let wrong = || Error::corrupt(location(), "has the wrong length");
+    let wrong = || Error::corrupt(location(), "wrong length");
     let row = tensor.block.row_bytes(tensor.columns).ok_or_else(wrong)?;
     // The data bounds the number of values: rows and columns are untrusted fields of the file.
     if row.checked_mul(tensor.rows) != Some(tensor.data.len()) || tensor.columns == 0 {

@@ -99,7 +99,7 @@ impl HuggingFace {
         let token_types = (self.descriptor.family.read_config)(&self.config)?.token_types;
         match names::apply(self.descriptor.hugging_face.rules, SEGMENTS) {
             Some((source, _)) if token_types > 0 && !self.has(SEGMENTS) => {
-                let message = format!("has no {source}, but config.type_vocab_size is {token_types}");
+                let message = format!("no {source}, but config.type_vocab_size is {token_types}");
                 Err(Error::new(ErrorKind::Missing, SEGMENTS, message))
             }
             _ => Ok(()),
@@ -404,7 +404,7 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
         }
     }
     match places.keys().find(|name| !tensors.contains_key(*name)) {
-        Some(name) => Err(Error::new(ErrorKind::Missing, name, "is in the index, but in no shard")),
+        Some(name) => Err(Error::new(ErrorKind::Missing, name, "in the index, but in no shard")),
         None => Ok(tensors),
     }
 }

@@ -62,7 +62,11 @@ pub fn of(
     for (module, found) in modules(tensors)? {
         let location = || format!("{MODEL}: {module}");
         let (Some(a), Some(b)) = (found.a, found.b) else {
-            return Err(Error::new(ErrorKind::Missing, location(), "has only one of lora_A and lora_B"));
+            return Err(Error::new(
+                ErrorKind::Missing,
+                location(),
+                "only one of lora_A and lora_B; both are required",
+            ));
         };
         let (tensor, take) = ours.get(names::bare(&module)).ok_or_else(|| {
             Error::new(
@@ -215,6 +219,6 @@ fn numbers(tensor: &SafetensorsTensor, module: &str) -> Result<Vec<f32>> {
     let mut numbers = vec![0.0; tensor.data.len() / size];
     match block.dequantize_row(&tensor.data, &mut numbers) {
         true => Ok(numbers),
-        false => Err(Error::corrupt(location(), "has a length that does not match its type")),
+        false => Err(Error::corrupt(location(), "the length does not match the type")),
     }
 }

@@ -106,9 +106,7 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     }
     match end == data.len() as u64 {
         true => Ok(tensors),
-        false => {
-            Err(Error::corrupt("data", format!("has {} bytes, but the tensors end at {end}", data.len())))
-        }
+        false => Err(Error::corrupt("data", format!("{} bytes, but the tensors end at {end}", data.len()))),
     }
 }
 
@@ -118,13 +116,12 @@ fn tensor(data: &Bytes, entry: Entry) -> Result<SafetensorsTensor> {
         return Err(Error::unsupported("dtype", format!("element type '{name}'")));
     };
     if entry.shape.len() > MAX_DIMENSIONS {
-        return Err(Error::corrupt("shape", format!("has more than {MAX_DIMENSIONS} dimensions")));
+        return Err(Error::corrupt("shape", format!("more than {MAX_DIMENSIONS} dimensions")));
     }
     let (from, to) = entry.data_offsets;
     let bytes = entry.shape.iter().try_fold(size, |product, &size| product.checked_mul(size));
     if bytes != Some(to - from) {
-        let message =
-            format!("has {} bytes, which does not match {dtype} of shape {:?}", to - from, entry.shape);
+        let message = format!("{} bytes do not match {dtype} of shape {:?}", to - from, entry.shape);
         return Err(Error::corrupt("data_offsets", message));
     }
     let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());
@@ -159,16 +156,16 @@ mod tests {
     fn wrong_files_have_their_errors() {
         let error = |header: &str, data| parse(file(header, data)).map(|_| ()).unwrap_err().to_string();
         assert!(error(TWO, 11).contains("reaches past the end"));
-        assert!(error(TWO, 13).starts_with("data: has 13 bytes"));
-        assert!(error("[]", 0).starts_with("header: has the wrong type"));
+        assert!(error(TWO, 13).starts_with("data: 13 bytes"));
+        assert!(error("[]", 0).starts_with("header: wrong type"));
         assert!(error(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8).contains("gap"));
         assert!(
             error(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, 4)
-                .contains("does not match F32")
+                .contains("do not match F32")
         );
         assert!(error(r#"{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}"#, 4).contains("F99"));
         let huge = r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}"#;
-        assert!(error(huge, 4).contains("does not match F32"));
+        assert!(error(huge, 4).contains("do not match F32"));
         let twice = r#"{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},
             "a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#;
         assert!(error(twice, 0).contains("occurs twice"));

@@ -95,7 +95,7 @@ fn reading(folder: &Path) -> Result<Option<u64>> {
     let Some(model) = object(folder, file)? else { return Ok(None) };
     if model.get("do_lower_case") == Some(&Value::Bool(true)) && !lowers(folder)? {
         let message =
-            "is true, but the tokenizer does not lowercase: add the normalizer Lowercase to tokenizer.json";
+            "true, but the tokenizer does not lowercase: add the normalizer Lowercase to tokenizer.json";
         return Err(Error::unsupported(format!("{file}: do_lower_case"), message));
     }
     match model.get("max_seq_length") {
@@ -135,7 +135,7 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     let size =
         |key: &str| config.get(key).and_then(Value::as_u64).filter(|size| (1..=MAX_NUMBERS).contains(size));
     let (Some(inputs), Some(outputs)) = (size("in_features"), size("out_features")) else {
-        return Err(Error::corrupt(location(), "has no number of features"));
+        return Err(Error::corrupt(location(), "missing number of features"));
     };
     let own = |key: &str, usual: &str| config.get(key).is_none_or(|name| name.is_null() || name == usual);
     if !own("module_input_name", "sentence_embedding") || !own("module_output_name", "sentence_embedding") {
@@ -179,7 +179,7 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
             let location = format!("{location}: linear.{name}");
             match tensors.get(&format!("linear.{name}")) {
                 Some(tensor) if tensor.shape != shape => {
-                    let message = format!("has shape {:?}, not {shape:?}", tensor.shape);
+                    let message = format!("shape {:?}, expected {shape:?}", tensor.shape);
                     return Err(Error::new(ErrorKind::Shape, location, message));
                 }
                 Some(_) if name == "bias" && !has_bias => {

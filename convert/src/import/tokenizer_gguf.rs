@@ -223,7 +223,7 @@ fn tokens(gguf: &Gguf, spell: &impl Fn(&[u8]) -> Option<Vec<u8>>) -> Result<Vec<
         if length.is_some_and(|length| length < texts.len()) {
             return Err(Error::corrupt(
                 key,
-                format!("has fewer entries than there are tokens ({})", texts.len()),
+                format!("fewer entries than there are tokens ({})", texts.len()),
             ));
         }
     }

@@ -147,7 +147,7 @@ fn metadata(source: &dyn ModelSource, options: &PackOptions<'_>, report: &Report
 fn check_names(weights: &[&Weight]) -> Result<()> {
     let mut names = HashSet::new();
     match weights.iter().find(|weight| !names.insert(&weight.name)) {
-        Some(weight) => Err(Error::new(ErrorKind::Shape, &weight.name, "is declared with two shapes")),
+        Some(weight) => Err(Error::new(ErrorKind::Shape, &weight.name, "declared with two shapes")),
         None => Ok(()),
     }
 }

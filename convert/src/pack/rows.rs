@@ -92,12 +92,13 @@ impl<'a> TensorRows<'a> {
             WeightRole::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
         };
         if !same {
-            let message = format!("is {} x {}, expected {} x {}", found.0, found.1, expected.0, expected.1);
+            let message =
+                format!("{} x {} values, expected {} x {}", found.0, found.1, expected.0, expected.1);
             return Err(Error::new(ErrorKind::Shape, &source.name, message));
         }
         let row = source.block.row_bytes(source.columns);
         if row.and_then(|row| row.checked_mul(source.rows)) != Some(source.data.len()) {
-            return Err(Error::corrupt(&source.name, "has a length that does not match its shape and type"));
+            return Err(Error::corrupt(&source.name, "the length does not match the shape and type"));
         }
         check_take(&source, weight, model_config)?;
         let target = WeightTarget::Block(source.block);

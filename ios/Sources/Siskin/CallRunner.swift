@@ -115,7 +115,7 @@ final class CallRunner: @unchecked Sendable {
         return try result.get()
     }
 
-    /// Cancels the running call and those that wait for their turn; if there are none, the current answer.
+    /// Cancels the running call and all queued calls; if there are none, the current answer.
     func cancel() {
         lock.lock()
         defer { lock.unlock() }

@@ -1,17 +1,17 @@
 import CSiskin
 
-/// Options of a text encoder. `nil` means the default.
+/// Options for a text encoder. `nil` means the default.
 public struct EncoderOptions: Sendable, Hashable {
     /// Whether to use the task head of the model: required for `classify`, `rerank`, `tag`, `answer` and `fillMasks`,
     /// not allowed for `embed`.
     public var useHead: Bool
     /// The maximum number of tokens of one forward pass. Default: 512.
     public var maxBatchTokens: Int?
-    /// The dtype of the KV cache. Default: that of the model.
+    /// The dtype of the KV cache. Default: the model's own.
     public var kvCacheType: KVCacheType?
     /// How texts with more tokens than the model accepts are handled.
     public var onOverflow: OverflowMode
-    /// How hidden states are pooled to an embedding. Default: as the model was trained.
+    /// How hidden states are pooled into an embedding. Default: as the model was trained.
     public var pooling: Pooling?
 
     /// Creates options.
@@ -49,7 +49,7 @@ public enum OverflowMode: Sendable, Hashable {
     }
 }
 
-/// How hidden states are pooled to an embedding.
+/// How hidden states are pooled into an embedding.
 public struct Pooling: Sendable, Hashable {
     /// The pooling operation; `nil`: the one that the model was trained with.
     public var operation: Operation?

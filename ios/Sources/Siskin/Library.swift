@@ -41,7 +41,7 @@ public enum Library {
     /// Throws if the library is older than this package.
     static func checkVersion() throws(SiskinError) {
         guard abiVersion >= UInt32(SISKIN_ABI_VERSION) else {
-            let message = "has interface version \(abiVersion); link version \(SISKIN_ABI_VERSION) or later"
+            let message = "interface version \(abiVersion); link version \(SISKIN_ABI_VERSION) or later"
             throw SiskinError(.version, location: "library", message: message)
         }
     }

@@ -117,7 +117,7 @@ public struct ModelInfo: Sendable, Hashable {
 public enum Capability: Sendable, Hashable, CaseIterable {
     /// Generates text: `Session`, `Seq2Seq`.
     case generate
-    /// Encodes whole texts: `TextEncoder`; with `generate`, `Seq2Seq`.
+    /// Encodes texts: `TextEncoder`. With `generate`, the model is an encoder-decoder model: use `Seq2Seq`.
     case encode
     /// Has a chat template.
     case chat

@@ -1,7 +1,7 @@
 import CSiskin
 import Foundation
 
-/// Loading models. If the task is canceled while a non-`.siskin` model is packed, packing ends.
+/// Loading models. If the task is canceled while a non-`.siskin` model is being packed, packing stops.
 extension Model {
     /// Loads the model at a file URL: a `.siskin` file; if the library was built with `import`, also a GGUF file, a
     /// folder of safetensors or an ONNX model, which is packed once and then loaded from the packed cache.
@@ -28,7 +28,8 @@ extension Model {
         options: ModelOptions = ModelOptions()
     ) async throws(SiskinError) {
         if length == 0 {
-            throw SiskinError(.argument, location: "length", message: "is 0; pass nil to read up to the end of the file")
+            let message = "must not be 0; pass nil to read up to the end of the file"
+            throw SiskinError(.argument, location: "length", message: message)
         }
         let file = SendableFileHandle(fileHandle)
         let handle = try await Model.load(options) { options, out in
@@ -37,10 +38,10 @@ extension Model {
         self.init(handle: handle)
     }
 
-    /// Loads a `.siskin` model from memory. A model in a file is better loaded with `init(contentsOf:options:)`.
+    /// Loads a `.siskin` model from memory. For a model in a file, prefer `init(contentsOf:options:)`.
     ///
-    /// - Parameter copying: Whether to copy the bytes. Otherwise they are kept as `NSData` while they are needed, for
-    ///   which Foundation may copy them.
+    /// - Parameter copying: Whether to copy the bytes. Otherwise they are retained as `NSData`, which may itself
+    ///   make a copy.
     public convenience init(
         data: Data,
         copying: Bool = false,
@@ -60,7 +61,7 @@ extension Model {
         self.init(handle: handle)
     }
 
-    /// Loads the `.siskin` model that is a resource of an app or a package.
+    /// Loads a `.siskin` model bundled as a resource in an app or package.
     public convenience init(
         resource name: String,
         withExtension fileExtension: String = "siskin",

@@ -41,7 +41,7 @@ final class NativeHandle: @unchecked Sendable {
         lock.lock()
         defer { lock.unlock() }
         guard !isClosed, let pointer else {
-            throw SiskinError(.state, location: name, message: "is closed; create a new one")
+            throw SiskinError(.state, location: name, message: "closed; create a new one")
         }
         activeCalls += 1
         return pointer

@@ -19,8 +19,8 @@ public struct GeneratedText: Sendable, Hashable {
     }
 }
 
-/// Generates output for each input text of a batch: translations, summaries, continuations. Calls run one after the
-/// other, on a thread of the object; canceling the task of a call cancels the call.
+/// Generates output for each input text of a batch: translations, summaries, continuations. Calls run serially on the
+/// generator's own thread; canceling the task of a call cancels the call.
 public actor Seq2Seq {
     private let model: Model
     private let runner: CallRunner
@@ -35,8 +35,8 @@ public actor Seq2Seq {
     ///   - model: A model that generates text. `generate(_:options:)` with options needs it to be open.
     ///   - maxSequences: The maximum number of sequences that are generated at the same time, counting every beam.
     ///     Default: 32.
-    ///   - context: The maximum number of tokens of a generated text with its prompt. Default: that of the model, but
-    ///     at most 1024.
+    ///   - context: The maximum number of tokens of a generated text with its prompt. Default: the model's own, capped
+    ///     at 1024.
     public init(model: Model, maxSequences: Int? = nil, context: Int? = nil) async throws(SiskinError) {
         self.model = model
         runner = try await runInBackground { _ throws(SiskinError) in
@@ -50,7 +50,7 @@ public actor Seq2Seq {
         }
     }
 
-    /// Cancels the running call and those that wait for their turn, within milliseconds.
+    /// Cancels the running call and all queued calls within milliseconds.
     public nonisolated func cancel() { runner.cancel() }
 
     /// Cancels the running call, waits for it, and closes the generator; later calls throw. May be called repeatedly.

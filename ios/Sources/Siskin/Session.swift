@@ -1,12 +1,12 @@
 import CSiskin
 import Foundation
 
-/// A conversation or sequence with its KV cache. Calls run one after the other, on a thread of the session.
+/// A conversation or sequence with its KV cache. Calls run serially on the session's own thread.
 ///
 /// If the task of a call is canceled, the call ends within milliseconds with `SiskinError.Code.canceled`, and the
 /// session is restored to its state before the call. There is one exception: if a sliding window has moved or a
-/// recurrent state has changed, a canceled prompt that follows other tokens stays partly processed, and `stats()`
-/// returns the number of tokens.
+/// recurrent state has changed, a canceled prompt that follows other tokens stays partly processed; `stats()`
+/// tells how many tokens the session then holds.
 public actor Session {
     let runner: CallRunner
     let pauseGate = PauseGate()
@@ -36,8 +36,8 @@ public actor Session {
         }
     }
 
-    /// Cancels the running call and those that wait for their turn, within milliseconds. Between two chunks of an
-    /// answer, cancels the answer.
+    /// Cancels the running call and all queued calls within milliseconds. Between two chunks of an answer, cancels the
+    /// answer.
     public nonisolated func cancel() {
         runner.cancel()
         pauseGate.wake()
@@ -66,7 +66,7 @@ public actor Session {
     /// prefix that the prompt shares with the KV cache is not computed again. An unfinished answer is kept as it is.
     ///
     /// Literal control tokens in the text are not parsed as such. After a cancellation, the text has not been added,
-    /// with the exception that `Session` states.
+    /// except as described for `Session`.
     public nonisolated func prompt(_ text: String) async throws(SiskinError) { try await begin(.text(text)) }
 
     /// Begins the answer to a conversation, which replaces the previous one. The prefix that both share is not computed

@@ -10,7 +10,7 @@ public struct SiskinError: Error, Sendable, Hashable {
     /// What is wrong and, where possible, what to do.
     public let message: String
 
-    /// Creates an error, such as for tests.
+    /// Creates an error, for example in tests.
     public init(_ code: Code, location: String, message: String) {
         self.code = code
         self.location = location
@@ -106,12 +106,12 @@ extension SiskinError.Code {
     /// Every code with its number.
     static let numbers: [(SiskinError.Code, Int32)] = kinds.map { ($0.0, Int32($0.1.rawValue)) }
 
-    /// Creates the code with a number of the header.
+    /// Creates the code from its C error number.
     public init(number: Int32) {
         self = Self.numbers.first { $0.1 == number }?.0 ?? .unknown(number)
     }
 
-    /// The number of the code in the header.
+    /// The C error number of the code.
     public var number: Int32 {
         if case .unknown(let number) = self { return number }
         return Self.numbers.first { $0.0 == self }?.1 ?? 0

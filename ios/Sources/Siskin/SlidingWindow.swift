@@ -1,6 +1,6 @@
 import CSiskin
 
-/// A sliding window of attention with attention sinks.
+/// Sliding-window attention with attention sinks.
 public struct SlidingWindow: Sendable, Hashable {
     /// The number of newest tokens that are attended to.
     public var recent: Int

@@ -1,7 +1,7 @@
 import CSiskin
 
-/// Encodes whole texts: embeddings, classes, labels and scores. Calls run one after the other, on a thread of the
-/// encoder; canceling the task of a call cancels the call.
+/// Encodes whole texts: embeddings, classes, labels and scores. Calls run serially on the encoder's own
+/// thread; canceling the task of a call cancels the call.
 public actor TextEncoder {
     private let runner: CallRunner
     private let executor = SerialQueueExecutor("encoder")
@@ -27,7 +27,7 @@ public actor TextEncoder {
         }
     }
 
-    /// Cancels the running call and those that wait for their turn, within milliseconds.
+    /// Cancels the running call and all queued calls within milliseconds.
     public nonisolated func cancel() { runner.cancel() }
 
     /// Cancels the running call, waits for it, and closes the encoder; later calls throw. May be called repeatedly.

@@ -6,7 +6,7 @@ public enum Throttle: Sendable, Hashable {
     case off
     /// As fast as the thermal and power states allow.
     case adaptive
-    /// At most this many tokens per second for each sequence in decode, with no more threads than that requires.
+    /// At most this many tokens per second for each sequence during decoding, with no more threads than that requires.
     /// Prefill and encoding run as fast as the thermal and power states allow.
     case tokensPerSecond(Double)
     /// A duty cycle: the fraction of the time spent computing, above 0, at most 1.

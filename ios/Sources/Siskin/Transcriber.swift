@@ -30,8 +30,8 @@ public struct Transcript: Sendable, Hashable {
     }
 }
 
-/// Transcribes speech. Calls run one after the other, on a thread of the transcriber; canceling the task of a call
-/// cancels the call.
+/// Transcribes speech. Calls run serially on the transcriber's own thread; canceling the task of a call cancels the
+/// call.
 public actor Transcriber {
     private let runner: CallRunner
     private let executor = SerialQueueExecutor("transcriber")
@@ -59,7 +59,7 @@ public actor Transcriber {
         }
     }
 
-    /// Cancels the running call and those that wait for their turn, within milliseconds.
+    /// Cancels the running call and all queued calls within milliseconds.
     public nonisolated func cancel() { runner.cancel() }
 
     /// Cancels the running call, waits for it, and closes the transcriber; later calls throw. May be called repeatedly.

@@ -54,7 +54,7 @@ func greedy(_ maxTokens: Int? = 24, context: Int? = nil) -> SessionOptions {
 /// A prompt of 4,096 tokens of SmolLM2, whose prefill takes seconds.
 let longPrompt = (0..<4096).map { 1000 + UInt32($0 * 7919 % 20000) }
 
-/// Options of a session that has space for `longPrompt`.
+/// Options for a session that has space for `longPrompt`.
 let longPromptOptions = greedy(4, context: 4096 + 64)
 
 /// The chunks of an answer, joined.

@@ -111,12 +111,12 @@ pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<Audio
 fn after_header(bytes: &[u8]) -> Result<&[u8]> {
     let wrong = |message: &str| Err(Error::corrupt("wav.header", message));
     let Some((head, rest)) = bytes.split_first_chunk::<12>() else {
-        return wrong("is shorter than the 12 bytes of a WAVE header");
+        return wrong("shorter than the 12 bytes of a WAVE header");
     };
     match (&head[..4], &head[8..]) {
         (b"RIFF", b"WAVE") => Ok(rest),
         (b"RF64" | b"RIFX" | b"BW64", b"WAVE") => {
-            let message = "is big-endian; convert the file to little-endian `RIFF`";
+            let message = "big-endian files are not supported; convert the file to little-endian `RIFF`";
             Err(Error::unsupported("wav.header", message))
         }
         _ => wrong("not a WAV file: `RIFF` and `WAVE` are missing"),
@@ -135,7 +135,7 @@ fn take<'a>(body: &'a [u8], claimed: u32, place: &str) -> Result<&'a [u8]> {
 
 fn read_format(chunk: &[u8]) -> Result<Format> {
     let Some((head, rest)) = chunk.split_first_chunk::<16>() else {
-        return Err(Error::corrupt(FORMAT, format!("has {} bytes; expected at least 16", chunk.len())));
+        return Err(Error::corrupt(FORMAT, format!("expected at least 16 bytes, got {}", chunk.len())));
     };
     let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let (mut codec, channels, frame, bits) = (short(0), short(2), short(12), short(14));

@@ -52,11 +52,11 @@ pub struct ContextOptions {
 /// How much of a decoder's sequences a context must hold. 0 selects a default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecoderLimits {
-    /// The maximum length of a sequence in tokens; 0: that of the model, at most 2048.
+    /// The maximum length of a sequence in tokens; 0: the model's context length, capped at 2048.
     pub context: usize,
     /// The maximum number of tokens per batch.
     pub batch: usize,
-    /// The maximum length of an encoded text; 0: that of the model, at most 2048.
+    /// The maximum length of an encoded text; 0: the model's context length, capped at 2048.
     pub encoder_context: usize,
     /// The element type of the KV cache; `None`: that of the model.
     pub cache: Option<CacheType>,

@@ -110,11 +110,11 @@ impl LoadedModel {
     pub fn new(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
         if metadata.architecture == external_model::GENERAL {
-            let message = "is a placeholder for a model of another format; open that model";
+            let message = "this file is a placeholder for a model of another format; open that model";
             return Err(Error::unsupported("metadata.architecture", message));
         }
         if metadata.config.is_empty() && file.section(SectionKind::Adapter).is_some() {
-            let message = "is an adapter without a model; open its base model with this adapter";
+            let message = "this is an adapter without a model; open its base model with this adapter";
             return Err(Error::argument("file", message));
         }
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;

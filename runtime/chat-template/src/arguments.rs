@@ -36,7 +36,7 @@ pub(super) fn int_argument(given: &PassedArguments, place: usize, name: &str, de
         None => Ok(default),
         Some(value) => match value.as_int() {
             Some(number) => Ok(number),
-            None => fail!("has {} for '{name}', which must be a whole number", value.describe()),
+            None => fail!("expected a whole number for '{name}', got {}", value.describe()),
         },
     }
 }

@@ -40,7 +40,7 @@ impl Budget {
     pub(super) fn spend(&mut self, steps: usize) -> Eval<()> {
         match self.work.checked_sub(steps as u64) {
             Some(left) => self.work = left,
-            None => fail!("does too much work; it may never end"),
+            None => fail!("too much work; the template may never end"),
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ pub(super) fn check(
     }
     let argument = given.positional.first();
     if let Some((_, comparison)) = COMPARISONS.iter().find(|(known, _)| *known == name) {
-        let Some(argument) = argument else { fail!("has the test '{name}' without a value to compare with") };
+        let Some(argument) = argument else { fail!("the test '{name}' needs a value to compare with") };
         return compare(value, *comparison, argument, &mut machine.budget);
     }
     match (name, value.as_int()) {
@@ -91,16 +91,18 @@ pub(super) fn check(
         ("even", Some(number)) => Ok(number % 2 == 0),
         ("divisibleby", Some(number)) => match argument.and_then(TemplateValue::as_int) {
             Some(divisor) if divisor != 0 => Ok(number.checked_rem(divisor).unwrap_or(0) == 0),
-            _ => fail!("has the test 'divisibleby' without a number"),
+            _ => fail!("the test 'divisibleby' needs a number other than zero"),
         },
-        ("odd" | "even" | "divisibleby", None) => fail!("has the test '{name}' of {}", value.describe()),
+        ("odd" | "even" | "divisibleby", None) => {
+            fail!("cannot apply the test '{name}' to {}", value.describe())
+        }
         ("sameas", _) => match argument {
             Some(TemplateValue::Bool(truth)) => {
                 Ok(matches!(value, TemplateValue::Bool(other) if other == truth))
             }
             Some(TemplateValue::None) => Ok(matches!(value, TemplateValue::None)),
             Some(other) => compare(value, Comparison::Equal, other, &mut machine.budget),
-            None => fail!("has the test 'sameas' without a value"),
+            None => fail!("the test 'sameas' needs a value"),
         },
         ("filter", _) => Ok(value.as_text().is_some_and(|name| filters::exists(name))),
         ("test", _) => Ok(value.as_text().is_some_and(|name| exists(name))),

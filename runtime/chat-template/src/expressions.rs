@@ -253,7 +253,7 @@ impl Parser {
             if self.skip(":") {
                 place += 1;
                 if place == parts.len() {
-                    fail!("has a slice with too many parts");
+                    fail!("a slice with too many parts");
                 }
             } else if self.at("]") {
                 break;
@@ -332,7 +332,7 @@ impl Parser {
                 }
             }
             if self.at("*") || self.at("**") {
-                fail!("has a call with unpacked arguments; name them");
+                fail!("unpacked arguments are not supported in calls; name them");
             }
             let value = self.expression()?;
             let Expression::Name(symbol) = value else {

@@ -31,7 +31,7 @@ pub(super) fn percent(
             Some(after) => number(after)?,
             None => (None, after),
         };
-        let Some(kind) = after.chars().next() else { fail!("has an incomplete '%' in a format") };
+        let Some(kind) = after.chars().next() else { fail!("incomplete '%' in a format") };
         let end = after.len() - kind.len_utf8();
         let directive = format.part(&rest[..rest.len() - end]);
         rest = &after[kind.len_utf8()..];
@@ -39,7 +39,7 @@ pub(super) fn percent(
             output.push_part(format, &after[..1]);
             continue;
         }
-        let Some(value) = values.next() else { fail!("has a format with too few values") };
+        let Some(value) = values.next() else { fail!("a format with too few values") };
         let text = one(kind, precision, value, budget)?;
         let mut padded = TextBuilder::default();
         pad(&text, flag, width.unwrap_or(0), &mut padded, budget)?;
@@ -51,7 +51,7 @@ pub(super) fn percent(
     }
     output.push_part(format, rest);
     if values.next().is_some() && !matches!(arguments, TemplateValue::Map(_)) {
-        fail!("has a format with too many values");
+        fail!("a format with too many values");
     }
     Ok(TemplateValue::Text(output.finish()))
 }
@@ -79,7 +79,7 @@ fn one(
             Some(number) if number >= 0 => text.push_computed(&format!("{number:x}")),
             _ => fail!("formats {} as a hexadecimal number", value.describe()),
         },
-        other => fail!("has an unknown format '%{other}'"),
+        other => fail!("unknown format '%{other}'"),
     }
     let text = text.finish();
     match (precision, kind) {
@@ -126,7 +126,7 @@ fn number(text: &str) -> Eval<(Option<usize>, &str)> {
     }
     match text[..end].parse() {
         Ok(number) if number <= MAX_WIDTH => Ok((Some(number), &text[end..])),
-        _ => fail!("has a format that is wider than {MAX_WIDTH}"),
+        _ => fail!("a format that is wider than {MAX_WIDTH}"),
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn braces(
             continue;
         }
         let Some((field, after)) = after.split_once('}').filter(|_| brace == "{") else {
-            fail!("has a single '{brace}' in a format");
+            fail!("a single '{brace}' in a format");
         };
         rest = after;
         let value = if field.is_empty() {
@@ -163,7 +163,7 @@ pub(super) fn braces(
         match value {
             Some(value) => write_str(value, &mut output, budget)?,
             None => {
-                fail!("has no value for '{{{}}}' in a format", field.chars().take(40).collect::<String>())
+                fail!("no value for '{{{}}}' in a format", field.chars().take(40).collect::<String>())
             }
         }
     }

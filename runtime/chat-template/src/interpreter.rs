@@ -320,9 +320,9 @@ impl<'t> Interpreter<'t> {
         caller: &Arc<MacroDefinition>,
         output: &mut TextBuilder,
     ) -> Eval<()> {
-        let Expression::Steps(base, steps) = call else { fail!("has a call block without a call") };
+        let Expression::Steps(base, steps) = call else { fail!("a call block without a call") };
         let Some((Postfix::Call(arguments), before)) = steps.split_last() else {
-            fail!("has a call block without a call");
+            fail!("a call block without a call");
         };
         let base = self.evaluate(base)?;
         let function = self.steps(base, before)?;

@@ -7,7 +7,7 @@ use super::python::float;
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
 use super::value::TemplateValue;
 
-/// Options of the output.
+/// Options for the output.
 #[derive(Clone, Debug)]
 pub(super) struct JsonStyle {
     /// The indentation per level; `None` writes one line.

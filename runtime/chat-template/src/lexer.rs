@@ -70,7 +70,7 @@ impl<'s> Lexer<'s> {
 
     fn push(&mut self, token: TemplateToken) -> Eval<()> {
         if self.tokens.len() == MAX_TOKENS {
-            fail!("has more than {MAX_TOKENS} parts");
+            fail!("more than {MAX_TOKENS} tokens");
         }
         self.tokens.push((token, self.line));
         Ok(())
@@ -137,7 +137,7 @@ impl<'s> Lexer<'s> {
     }
 
     fn comment(&mut self) -> Eval<()> {
-        let Some(offset) = self.rest().find("#}") else { fail!("has a comment that does not end") };
+        let Some(offset) = self.rest().find("#}") else { fail!("a comment that does not end") };
         let sign = self.rest()[..offset].bytes().last();
         self.advance(offset - usize::from(matches!(sign, Some(b'-' | b'+'))));
         self.end("#}", true);
@@ -161,9 +161,7 @@ impl<'s> Lexer<'s> {
     fn raw(&mut self) -> Eval<()> {
         let mut from = 0;
         loop {
-            let Some(found) = self.rest()[from..].find("{%") else {
-                fail!("has a raw block that does not end")
-            };
+            let Some(found) = self.rest()[from..].find("{%") else { fail!("a raw block that does not end") };
             let offset = from + found;
             let tag = &self.rest()[offset + 2..];
             let sign = tag.bytes().next().filter(|sign| matches!(sign, b'-' | b'+'));
@@ -179,7 +177,7 @@ impl<'s> Lexer<'s> {
                 if self.end("%}", true) {
                     return Ok(());
                 }
-                fail!("has a raw block that does not end");
+                fail!("a raw block that does not end");
             }
             from = offset + 2;
         }
@@ -196,7 +194,7 @@ impl<'s> Lexer<'s> {
                 return self.push(end);
             }
             let rest = self.rest();
-            let Some(first) = rest.chars().next() else { fail!("has a tag that does not end") };
+            let Some(first) = rest.chars().next() else { fail!("a tag that does not end") };
             if first.is_ascii_digit() {
                 self.number()?;
             } else if first.is_alphabetic() || first == '_' {
@@ -213,13 +211,13 @@ impl<'s> Lexer<'s> {
 
     fn operator(&mut self, first: char, open: &mut Vec<&'static str>) -> Eval<()> {
         let Some(operator) = OPERATORS.iter().find(|operator| self.rest().starts_with(**operator)) else {
-            fail!("has an unexpected character {first:?} in a tag");
+            fail!("unexpected character {first:?} in a tag");
         };
         match *operator {
             "(" => open.push(")"),
             "[" => open.push("]"),
             "{" => open.push("}"),
-            ")" | "]" | "}" if open.pop() != Some(operator) => fail!("has an unexpected {operator:?}"),
+            ")" | "]" | "}" if open.pop() != Some(operator) => fail!("unexpected {operator:?}"),
             _ => {}
         }
         self.push(TemplateToken::Operator(operator))?;
@@ -239,9 +237,7 @@ impl<'s> Lexer<'s> {
             let end =
                 rest[2..].find(|c: char| !c.is_digit(radix) && c != '_').map_or(rest.len(), |end| end + 2);
             let digits = rest[2..end].replace('_', "");
-            let Ok(number) = i64::from_str_radix(&digits, radix) else {
-                fail!("has a number that is too large")
-            };
+            let Ok(number) = i64::from_str_radix(&digits, radix) else { fail!("a number that is too large") };
             self.push(TemplateToken::Int(number))?;
             self.advance(end);
             return Ok(());
@@ -266,7 +262,7 @@ impl<'s> Lexer<'s> {
         } else {
             text.parse().map(TemplateToken::Float).ok()
         };
-        let Some(token) = token else { fail!("has a number that is too large") };
+        let Some(token) = token else { fail!("a number that is too large") };
         self.push(token)?;
         self.advance(end);
         Ok(())
@@ -280,7 +276,7 @@ impl<'s> Lexer<'s> {
             escaped = *character == '\\' && !escaped;
             closes
         });
-        let Some((end, _)) = end else { fail!("has a string that does not end") };
+        let Some((end, _)) = end else { fail!("a string that does not end") };
         let text = unescape(&body[..end])?;
         self.push(TemplateToken::Text(text.into()))?;
         self.advance(end + 2);
@@ -340,7 +336,7 @@ fn unescape(body: &str) -> Eval<String> {
 fn code_point<'r>(rest: &'r str, digits: usize, text: &mut String) -> Eval<&'r str> {
     let hex = rest.get(..digits).filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let character = hex.and_then(|hex| u32::from_str_radix(hex, 16).ok()).and_then(char::from_u32);
-    let Some(character) = character else { fail!("has a broken escape in a string") };
+    let Some(character) = character else { fail!("invalid escape in a string") };
     text.push(character);
     Ok(&rest[digits..])
 }

@@ -137,7 +137,7 @@ impl ChatTemplate {
             return Err(FEATURE.missing());
         }
         if source.len() > MAX_SOURCE_BYTES {
-            let message = format!("is {} bytes long; at most {MAX_SOURCE_BYTES} are allowed", source.len());
+            let message = format!("{} bytes long; at most {MAX_SOURCE_BYTES} are allowed", source.len());
             return Err(Error::new(ErrorKind::Template, "chat template", message));
         }
         let parsed = lexer::tokens(source).and_then(parser::parse);

@@ -106,7 +106,7 @@ impl Parser {
             TemplateToken::Operator(operator) => format!("'{operator}'"),
             TemplateToken::End => "the end".to_owned(),
         };
-        fail!("has {found} where {wanted} should be")
+        fail!("expected {wanted}, got {found}")
     }
 
     /// Consumes a name.
@@ -115,7 +115,7 @@ impl Parser {
             TemplateToken::Name(_) => {}
             _ => return self.unexpected("a name"),
         }
-        let TemplateToken::Name(name) = self.next() else { fail!("has no name") };
+        let TemplateToken::Name(name) = self.next() else { fail!("expected a name") };
         Ok(name.into())
     }
 
@@ -135,7 +135,7 @@ impl Parser {
     /// Runs a closure one level deeper.
     pub(super) fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Eval<T>) -> Eval<T> {
         if self.depth == MAX_DEPTH {
-            fail!("is nested more than {MAX_DEPTH} levels deep");
+            fail!("nested more than {MAX_DEPTH} levels deep");
         }
         self.depth += 1;
         let result = parse(self);
@@ -218,13 +218,13 @@ impl Parser {
             }
             "break" | "continue" => {
                 if self.loops == 0 {
-                    fail!("has '{keyword}' outside of a loop");
+                    fail!("'{keyword}' outside of a loop");
                 }
                 self.block_end()?;
                 if &*keyword == "break" { Action::Break } else { Action::Continue }
             }
-            "elif" | "else" => fail!("has '{keyword}' where no block is open for it"),
-            other if other.starts_with("end") => fail!("has '{{% {other} %}}' where no such block is open"),
+            "elif" | "else" => fail!("'{keyword}' without an open block"),
+            other if other.starts_with("end") => fail!("'{{% {other} %}}' without an open block"),
             other => {
                 let other: String = other.chars().take(40).collect();
                 fail!("uses '{{% {other} %}}', which is not supported")
@@ -269,7 +269,7 @@ impl Parser {
         let iterable = self.or_tuple()?;
         let filter = if self.skip_name("if") { Some(self.expression()?) } else { None };
         if self.at_name("recursive") {
-            fail!("has a recursive loop; use a macro");
+            fail!("recursive loops are not supported; use a macro");
         }
         self.block_end()?;
         self.loops += 1;
@@ -316,7 +316,7 @@ impl Parser {
         let parameters = if self.at("(") { self.parameters()? } else { Vec::new() };
         let call = self.expression()?;
         if !matches!(&call, Expression::Steps(_, steps) if matches!(steps.last(), Some(Postfix::Call(_)))) {
-            fail!("has a call block without a call");
+            fail!("a call block without a call");
         }
         let body = self.outside_loops(|parser| parser.body("endcall"))?;
         Ok(Action::Call(call, Arc::new(MacroDefinition { name: caller, parameters, body })))

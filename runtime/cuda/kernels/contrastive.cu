@@ -5,7 +5,7 @@
 
 #define THREADS 512
 
-// How a sequence is pooled to an embedding.
+// How a sequence is pooled into an embedding.
 enum Pooling { MEAN, CLS, LAST };
 
 // The rows of a sequence.

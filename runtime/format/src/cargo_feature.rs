@@ -20,7 +20,7 @@ impl CargoFeature {
     pub fn missing(&self) -> Error {
         Error::unsupported(
             "library",
-            format!("was built without the feature `{0}`; build it with `{0}`", self.name),
+            format!("built without the feature `{0}`; build it with `{0}`", self.name),
         )
     }
 }

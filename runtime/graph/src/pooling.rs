@@ -1,6 +1,6 @@
 //! Pooling methods of sentence embeddings.
 
-/// How the hidden states of a text are pooled to one vector.
+/// How the hidden states of a text are pooled into one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pooling {
     /// The mean over all tokens.

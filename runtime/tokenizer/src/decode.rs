@@ -6,7 +6,7 @@ use super::token_kind::TokenKind;
 use siskin_format::Result;
 use std::borrow::Cow;
 
-/// Options of decoding.
+/// Options for decoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// Skips control and unknown tokens.

@@ -158,7 +158,7 @@ impl Tokenizer {
         self.kind(id)?;
         self.view()
             .text_of(id)
-            .ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "is outside its table"))
+            .ok_or_else(|| Error::corrupt(format!("tokenizer.text[{id}]"), "outside its table"))
     }
 
     /// Returns the kind of a token.

@@ -135,8 +135,7 @@ impl TokenizerSection {
             let start = u32_at(header, DIRECTORY / 4 + 2 * index).unwrap_or(0) as usize;
             let length = u32_at(header, DIRECTORY / 4 + 2 * index + 1).unwrap_or(0) as usize;
             let end = start.checked_add(length).filter(|&end| end <= bytes.len());
-            *table =
-                start..end.ok_or_else(|| corrupt(&format!("table[{index}]"), "is outside the section"))?;
+            *table = start..end.ok_or_else(|| corrupt(&format!("table[{index}]"), "outside the section"))?;
         }
         let section = Self { bytes, tables };
         section.check_counts()?;
@@ -161,7 +160,7 @@ impl TokenizerSection {
             }
         }
         if self.field(field::FLAGS) & !flag::ALL != 0 {
-            return Err(Error::unsupported("tokenizer.header.flags", "has unknown flags; update Siskin"));
+            return Err(Error::unsupported("tokenizer.header.flags", "unknown flags; update Siskin"));
         }
         Ok(())
     }

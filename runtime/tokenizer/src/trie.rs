@@ -84,7 +84,7 @@ pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     if let Some((key, id)) = entries.iter().find(|(key, _)| key.len() > MAX_KEY_BYTES) {
-        let message = format!("is {} bytes long; at most {MAX_KEY_BYTES} are supported", key.len());
+        let message = format!("{} bytes long; at most {MAX_KEY_BYTES} are supported", key.len());
         return Err(Error::unsupported(format!("tokenizer.tokens[{id}]"), message));
     }
     entries.sort_by_key(|entry| entry.0);

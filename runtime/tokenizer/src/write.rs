@@ -174,7 +174,7 @@ fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<V
         }
         if text.len() > MAX_SCORED_TOKEN_BYTES {
             let message =
-                format!("is {} bytes long; at most {MAX_SCORED_TOKEN_BYTES} are supported", text.len());
+                format!("{} bytes long; at most {MAX_SCORED_TOKEN_BYTES} are supported", text.len());
             return Err(Error::unsupported(format!("tokenizer.tokens[{id}]"), message));
         }
         let rank = scores.partition_point(|&score| score > token.score) as u32;

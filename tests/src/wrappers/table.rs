@@ -91,7 +91,7 @@ pub(super) const SETS: &[OptionSet] = &[MODEL, SAMPLER, SESSION, SEQ2SEQ, TRANSC
 const MODEL: OptionSet = OptionSet {
     prefix: "siskin_model_options",
     class: "ModelOptions",
-    summary: "Options of opening a model.",
+    summary: "Options for opening a model.",
     handle: "model options",
     numbers: None,
     is_object: false,
@@ -105,11 +105,11 @@ const MODEL: OptionSet = OptionSet {
             properties: Properties {
                 kotlin: &[Property {
                     declaration: "disabledCpuFeatures: List<String> = emptyList()",
-                    docs: "CPU features that are not used, by name, such as `avx512`. Results are bit-identical.",
+                    docs: "CPU features to disable, such as `avx512`. Results are bit-identical.",
                 }],
                 swift: &[Property {
                     declaration: "disabledCPUFeatures: [String] = []",
-                    docs: "CPU features that are not used, such as `dotprod`. Results are bit-identical.",
+                    docs: "CPU features to disable, such as `dotprod`. Results are bit-identical.",
                 }],
             },
             caller: Caller::Extension,
@@ -226,7 +226,7 @@ const SAMPLER: OptionSet = OptionSet {
 const SESSION: OptionSet = OptionSet {
     prefix: "siskin_session_options",
     class: "SessionOptions",
-    summary: "Options of a session.",
+    summary: "Options for a session.",
     handle: "session options",
     numbers: None,
     is_object: false,
@@ -245,7 +245,7 @@ const SESSION: OptionSet = OptionSet {
                 },
                 Property {
                     declaration: "attentionSinks: Int? = null",
-                    docs: "Attention sinks: how many of the oldest tokens remain visible beside [slidingWindow]. Default: \
+                    docs: "Attention sinks: how many of the oldest tokens remain visible in addition to [slidingWindow]. Default: \
                         none, unlike `siskin --attention-sinks`, whose default is 4.",
                 },
             ],
@@ -263,7 +263,7 @@ const SESSION: OptionSet = OptionSet {
 const SEQ2SEQ: OptionSet = OptionSet {
     prefix: "siskin_seq2seq_options",
     class: "Seq2SeqOptions",
-    summary: "Options of sequence-to-sequence generation, whose defaults are those of the model's configuration for the \
+    summary: "Options for sequence-to-sequence generation, whose defaults are those of the model's configuration for the \
         task.",
     handle: "seq2seq options",
     numbers: Some("siskin_seq2seq_option"),
@@ -298,7 +298,7 @@ const SEQ2SEQ: OptionSet = OptionSet {
 const TRANSCRIBER: OptionSet = OptionSet {
     prefix: "siskin_transcriber",
     class: "TranscriberOptions",
-    summary: "Options of a transcriber.",
+    summary: "Options for a transcriber.",
     handle: "transcriber",
     numbers: Some("siskin_transcribe_option"),
     is_object: true,

@@ -157,11 +157,8 @@ fn files_appear_only_when_complete() {
             TokenizedDocument { parts: vec![vec![10]], ..TokenizedDocument::default() },
             "record 1: contains token 10, beyond the vocabulary of 10",
         ),
-        (
-            TokenizedDocument { parts: vec![vec![1]; 2], ..TokenizedDocument::default() },
-            "record 1: has 2 lists",
-        ),
-        (TokenizedDocument { parts: vec![vec![1]], label: Some(1), hash: 0 }, "record 1: has a class"),
+        (TokenizedDocument { parts: vec![vec![1]; 2], ..TokenizedDocument::default() }, "record 1: 2 lists"),
+        (TokenizedDocument { parts: vec![vec![1]], label: Some(1), hash: 0 }, "record 1: a class"),
     ] {
         let error = writer.push(&record).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
@@ -249,7 +246,7 @@ fn files_truncated_while_open_give_an_error() {
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(70).unwrap();
     let error = packed.list(1, 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(error.to_string().contains("a.tokens: has 70 bytes, and had "), "{error}");
+    assert!(error.to_string().contains("a.tokens: 70 bytes, but "), "{error}");
     let folder = PackedTokenFile::open(path.parent().unwrap()).err().unwrap();
     assert_eq!(folder.kind(), ErrorKind::Unsupported, "{folder}");
 }

@@ -173,7 +173,7 @@ fn folders_are_read_in_name_order() {
     std::fs::create_dir_all(root.join("empty")).unwrap();
     let error = read(&[root.join("empty")]).err().unwrap();
     assert!(error.to_string().contains(".txt, .text, .md, .jsonl"), "{error}");
-    assert_eq!(read(&[root.join("nothing")]).err().unwrap().kind(), ErrorKind::Missing);
+    assert_eq!(read(&[root.join("nothing")]).err().unwrap().kind(), ErrorKind::Io);
     std::fs::write(root.join("b/x.tokens"), "no tokens").unwrap();
     let failed: Vec<_> = read(&[root]).unwrap().collect();
     assert!(failed.last().unwrap().as_ref().err().unwrap().location().contains("x.tokens"));
@@ -360,10 +360,7 @@ fn packed_tokens_are_a_source() {
         assert!(error.to_string().contains(what), "{error}");
     };
     rejected(ReadOptions { identity: 8, ..ReadOptions::default() }, "another tokenizer");
-    rejected(
-        ReadOptions { label: Some("label".to_owned()), ..ReadOptions::default() },
-        "record 0: has no class",
-    );
+    rejected(ReadOptions { label: Some("label".to_owned()), ..ReadOptions::default() }, "record 0: no class");
     rejected(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 token lists, the task needs 2");
     // Tokens outside a smaller vocabulary are rejected there.
     let tokenizer = tokenizer();

@@ -310,11 +310,11 @@ fn task_errors_name_what_is_missing() {
         let error = (kind.make)(settings, &tokenizer, records(TaskEntry::of(of).unwrap(), 3)).err().unwrap();
         assert!(error.to_string().contains(what), "{name}: {error}");
     };
-    rejected("seq2seq", "causal_lm", &settings, "have 1 token lists");
+    rejected("seq2seq", "causal_lm", &settings, "1 token lists each");
     rejected("causal_lm", "seq2seq", &settings, "the task needs one");
     rejected("seq2seq", "seq2seq", &settings, "decoder_start_token_id");
     rejected("span_corruption", "span_corruption", &settings, "decoder_start_token_id");
-    rejected("sequence_classification", "causal_lm", &settings, "has no class");
+    rejected("sequence_classification", "causal_lm", &settings, "no class");
     rejected(
         "masked_lm",
         "masked_lm",

@@ -55,7 +55,7 @@ impl Checkpoint {
         match self.tables.get(name) {
             Some(TableData::Numbers(numbers)) if numbers.len() == count => Ok(numbers.clone()),
             Some(other) => {
-                let message = format!("has {} bytes; expected {count} f32 values", other.view().bytes());
+                let message = format!("expected {count} f32 values, found {} bytes", other.view().bytes());
                 Err(Error::new(ErrorKind::Shape, place(), message))
             }
             None => {

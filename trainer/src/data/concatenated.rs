@@ -27,7 +27,7 @@ impl RecordList {
     pub fn add(&mut self, records: Arc<dyn Records>) -> Result<()> {
         if records.parts() != self.parts || records.vocabulary() > self.vocabulary {
             let message = format!(
-                "have {} token lists and a vocabulary of {}, the others {} and {}",
+                "{} token lists and a vocabulary of {}, but the others have {} and {}",
                 records.parts(),
                 records.vocabulary(),
                 self.parts,

@@ -88,7 +88,7 @@ impl RecordTable {
         let place = || format!("record {}", self.count());
         if record.parts.len() > self.parts {
             let message =
-                format!("has {} lists of tokens, the others have {}", record.parts.len(), self.parts);
+                format!("{} lists of tokens, but the others have {}", record.parts.len(), self.parts);
             return Err(Error::argument(place(), message));
         }
         if let Some(id) = record.parts.iter().flatten().find(|&&id| id >= vocabulary) {
@@ -106,7 +106,7 @@ impl RecordTable {
             };
             return Err(Error::argument(
                 place(),
-                format!("has {what}; either all records or none must have one"),
+                format!("{what}; either all records or none must have one"),
             ));
         }
         self.labels.extend(record.label);

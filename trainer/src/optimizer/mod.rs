@@ -219,7 +219,7 @@ impl Optimizer {
     fn check(&self, parameters: &Parameters<f32>, gradients: &Gradients<f32>) -> Result<()> {
         let counts = [parameters.list.len(), gradients.list.len()];
         if counts != [self.list.len(); 2] {
-            let message = format!("was created for {} tensors, not for {counts:?}", self.list.len());
+            let message = format!("created for {} tensors, not for {counts:?}", self.list.len());
             return Err(Error::new(ErrorKind::Shape, "optimizer", message));
         }
         let pairs = parameters.list.iter().zip(&gradients.list);
@@ -228,7 +228,7 @@ impl Optimizer {
             let counts = [parameter.numbers.len(), gradient.as_ref().map_or(0, Vec::len)];
             if counts != [trained.count; 2] {
                 let message = format!(
-                    "has {} elements in the optimizer, {} now, and {} in its gradient",
+                    "{} elements in the optimizer, {} now, and {} in its gradient",
                     trained.count, counts[0], counts[1]
                 );
                 return Err(Error::new(ErrorKind::Shape, format!("tensor {}", trained.name), message));

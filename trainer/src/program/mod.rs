@@ -75,7 +75,7 @@ impl Program {
             }
         }
         let Some((values, graph)) = last else {
-            return Err(Error::unsupported("model", "has no graph to train"));
+            return Err(Error::unsupported("model", "no graph to train"));
         };
         let (output, head) = (values[graph.output], graph.head);
         let GraphJoin { graph, sides, .. } = join;

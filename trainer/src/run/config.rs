@@ -14,7 +14,7 @@ use crate::program::Recompute;
 use crate::qat::QatOptions;
 use crate::runner::RouterOptions;
 use crate::schedule::ScheduleOptions;
-use crate::settings::{Settings, read, unknown, within};
+use crate::settings::{Settings, parse, read, unknown, within};
 
 /// Where a model comes from: a file, or a family and its hyperparameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -287,7 +287,7 @@ impl RunConfig {
             let all: Vec<&str> = known.into_iter().chain(SECTIONS.iter().copied()).collect();
             return Err(unknown(name, "setting", name, &all));
         }
-        let whole: TopLevel = read("config", &all)?;
+        let whole: TopLevel = read("", &all)?;
         let max_grad_norm = whole.max_grad_norm.filter(|norm| *norm != 0.0);
         if let Some(norm) = max_grad_norm {
             within("max_grad_norm", norm, f64::MIN_POSITIVE..=f64::MAX)?;
@@ -303,7 +303,6 @@ impl RunConfig {
             return Err(Error::argument("schedule.learning_rate", message));
         }
         schedule.entry("name").or_insert_with(|| "cosine".into());
-        let typed = |place: &str, error: serde_json::Error| Error::argument(place, error.to_string());
         Ok(Self {
             seed: whole.seed,
             steps: whole.steps,
@@ -317,8 +316,8 @@ impl RunConfig {
             teacher: section("teacher").map(|section| read("teacher", &section)).transpose()?,
             data: read("data", &section("data").unwrap_or_default())?,
             batch: read("batch", &section("batch").unwrap_or_default())?,
-            optimizer: serde_json::from_value(optimizer.into()).map_err(|error| typed("optimizer", error))?,
-            schedule: serde_json::from_value(schedule.into()).map_err(|error| typed("schedule", error))?,
+            optimizer: parse("optimizer", &optimizer)?,
+            schedule: parse("schedule", &schedule)?,
             loss: section("loss").unwrap_or_else(|| named("cross_entropy")),
             router: read("router", &section("router").unwrap_or_default())?,
             grad_scaler: section("grad_scaler"),
@@ -411,6 +410,30 @@ mod tests {
         }
         let config = RunConfig::parse(&format!("{SMALL}[export]\nweights = \"bets\"\n")).unwrap();
         assert!(config.exports_best().unwrap_err().message().contains("did you mean `best`"));
+    }
+
+    #[test]
+    fn errors_name_the_setting_of_the_wrong_type() {
+        for (text, place, message) in [
+            ("steps = \"many\"", "steps", "expected a non-negative integer, got \"many\""),
+            ("check = 1", "check", "expected true or false, got 1"),
+            ("[batch]\nmax_tokens = -4", "batch.max_tokens", "expected a non-negative integer, got -4"),
+            ("[optimizer]\nname = 7", "optimizer.name", "expected a string, got 7"),
+            (
+                "[validation]\nbatches = [3]",
+                "validation.batches",
+                "expected a non-negative integer, got a list",
+            ),
+            ("[model]\nconfig = 3", "model.config", "expected a table, got 3"),
+        ] {
+            let small = SMALL.trim_start_matches("steps = 10\n");
+            let text =
+                if text.starts_with('[') { format!("{small}{text}") } else { format!("{text}\n{small}") };
+            let error = RunConfig::parse(&text).unwrap_err();
+            assert_eq!((error.location(), error.message()), (place, message), "{text}");
+        }
+        let nested = format!("{SMALL}settings = {{ max_length = \"x\" }}\n");
+        assert_eq!(RunConfig::parse(&nested).unwrap_err().location(), "data.settings.max_length");
     }
 
     #[test]

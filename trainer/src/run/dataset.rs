@@ -120,7 +120,7 @@ fn fields(config: &RunConfig, reading: &mut ReadOptions) -> Result<()> {
         if !(least..=task.fields.len()).contains(&data.text_fields.len()) {
             let own: Vec<&str> = task.fields.iter().map(|(name, _)| *name).collect();
             let message = format!(
-                "has {} names, but {} has the fields {}; set one name for each",
+                "{} names, but {} has the fields {}; set one name for each",
                 data.text_fields.len(),
                 task.name,
                 own.join(", ")
@@ -154,7 +154,7 @@ fn fields(config: &RunConfig, reading: &mut ReadOptions) -> Result<()> {
     }
     if !classes.is_empty() && declared > 0 && declared != classes.len() {
         let message = format!(
-            "has {} names, but data.settings.num_classes is {declared}; remove that setting",
+            "{} names, but data.settings.num_classes is {declared}; remove that setting",
             classes.len()
         );
         return reject("class_names", message);

@@ -30,7 +30,7 @@ pub(super) fn check(before: &Value, now: &Value) -> Result<()> {
     for (name, value) in &options {
         if let Some(own) = own.get(name).filter(|own| *own != value) {
             let message = format!(
-                "was {value} when the run began and is {own} now; restore it, or start a run in another folder"
+                "{value} when the run began, {own} now; restore it, or start a run in another folder"
             );
             return Err(Error::argument(format!("batch.{name}"), message));
         }
@@ -63,8 +63,8 @@ mod tests {
             assert!(check(&old, &before).is_ok(), "{old}");
         }
         for (change, place, what) in [
-            ("/batch/max_tokens", "batch.max_tokens", "was 1024 when the run began and is 2048 now"),
-            ("/batch/shuffle", "batch.shuffle", "was true when the run began and is 2048 now"),
+            ("/batch/max_tokens", "batch.max_tokens", "1024 when the run began, 2048 now"),
+            ("/batch/shuffle", "batch.shuffle", "true when the run began, 2048 now"),
             ("/records", "data.train", "differs from the texts"),
             ("/examples", "data", "gives 2048 examples, and gave 20 when the run began"),
         ] {

@@ -77,7 +77,9 @@ fn tokenizer(base: &OpenedBase) -> Result<Tokenizer> {
         OpenedBase::File(file) => file.section(SectionKind::Tokenizer),
         OpenedBase::New { tokenizer, .. } => Some(Bytes::new(tokenizer.clone())),
     };
-    Tokenizer::open(section.ok_or_else(|| {
-        Error::new(ErrorKind::Missing, "model", "has no tokenizer; use a model that has one")
-    })?)
+    Tokenizer::open(
+        section.ok_or_else(|| {
+            Error::new(ErrorKind::Missing, "model", "no tokenizer; use a model that has one")
+        })?,
+    )
 }

@@ -98,7 +98,7 @@ impl RunSetup {
         };
         check_task(config, &program)?;
         let section = frame.tokenizer.clone().ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "model", "has no tokenizer; use a model that has one")
+            Error::new(ErrorKind::Missing, "model", "no tokenizer; use a model that has one")
         })?;
         let texts = TokenizedData::read(config, section, purpose)?;
         // A longer sequence would be a batch by itself.

@@ -31,14 +31,14 @@ impl Teacher {
         let reject = |message: String| Err(Error::argument("teacher.from", message));
         if program.graph.head != own.graph.head || sides(&program) != sides(own) {
             return reject(
-                "has another head or architecture type than the trained model; use a teacher of the same \
+                "not the head or architecture type of the trained model; use a teacher of the same \
                  kind"
                     .into(),
             );
         }
         if columns(&program) != columns(own) {
             let [theirs, own] = [columns(&program), columns(own)];
-            return reject(format!("has {theirs} logits per row, but the trained model has {own}"));
+            return reject(format!("{theirs} logits per row, but the trained model has {own}"));
         }
         if file.section(SectionKind::Tokenizer).as_deref() != tokenizer {
             let message = "uses another tokenizer than the trained model; set model.tokenizer to the teacher";

@@ -50,7 +50,7 @@ impl<'a> Initializers<'a> {
         if let Some(value) = self.cached.get(&key) {
             return Ok(value.clone());
         }
-        let missing = || Error::new(ErrorKind::Missing, &weight.name, "has no initializer");
+        let missing = || Error::new(ErrorKind::Missing, &weight.name, "missing initializer");
         let &(at, part) = self.places.get(weight.name.as_str()).ok_or_else(missing)?;
         let entry = self.entries.get(at).ok_or_else(missing)?;
         let scope = std::mem::replace(&mut nodes.scope, "weights");

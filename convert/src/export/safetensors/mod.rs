@@ -50,7 +50,7 @@ pub(super) static FORMAT: ExportFormat = ExportFormat { name: "safetensors", end
 
 fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
     let entries = tensors::entries(model, model.descriptor.hugging_face.rules, |weight| {
-        let message = format!("has no Hugging Face name in the family {}", model.descriptor.family.name);
+        let message = format!("no Hugging Face name in the family {}", model.descriptor.family.name);
         Err(Error::unsupported(&weight.name, message))
     })?;
     let usual = tensors::usual_float(model, &entries);

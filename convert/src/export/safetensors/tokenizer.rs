@@ -152,7 +152,7 @@ fn merges(vocabulary: &Vocabulary, vocab: &Map<String, Value>) -> Result<Vec<Val
             return Ok(to_byte_level(text));
         }
         let text = std::str::from_utf8(text).map_err(|_| {
-            Error::unsupported("tokenizer.merges", "are not UTF-8, which tokenizer.json requires")
+            Error::unsupported("tokenizer.merges", "not UTF-8, which tokenizer.json requires")
         })?;
         Ok(if vocabulary.spells_spaces { text.replace(' ', SPACE) } else { text.to_owned() })
     };

@@ -243,7 +243,7 @@ fn variable(reader: &mut Reader<'_>, version: u32, number: usize) -> Result<Vari
     if rank > MAX_DIMENSIONS {
         return Err(Error::corrupt(
             location,
-            format!("has {rank} dimensions; at most {MAX_DIMENSIONS} are supported"),
+            format!("{rank} dimensions; at most {MAX_DIMENSIONS} are supported"),
         ));
     }
     let dims = (0..rank).map(|_| reader.u32(&location)).collect::<Result<Vec<_>>>()?;
@@ -253,13 +253,13 @@ fn variable(reader: &mut Reader<'_>, version: u32, number: usize) -> Result<Vari
         false => DataType::of_size(code),
     };
     let data_type =
-        known.ok_or_else(|| Error::unsupported(&location, format!("has the unknown element type {code}")))?;
+        known.ok_or_else(|| Error::unsupported(&location, format!("unknown element type {code}")))?;
     let size = data_type.size();
     let bytes = dims.iter().try_fold(size, |product, &size| product.checked_mul(usize::try_from(size).ok()?));
     let unit = if version >= TYPED { 1 } else { size };
     let length = usize::try_from(reader.u32(&location)?).ok().and_then(|length| length.checked_mul(unit));
     let length = length.filter(|_| length == bytes).ok_or_else(|| {
-        let message = format!("has a length that does not match {} of shape {dims:?}", data_type.name());
+        let message = format!("the length does not match {} of shape {dims:?}", data_type.name());
         Error::corrupt(&location, message)
     })?;
     let data = reader.take(length, &location)?;
@@ -321,10 +321,10 @@ impl Reader<'_> {
         let length = u16::from_le_bytes(self.array(location)?);
         let bytes = self.take(usize::from(length), location)?;
         let Some((0, text)) = bytes.split_last() else {
-            return Err(Error::corrupt(location, "has a name that does not end in a zero byte"));
+            return Err(Error::corrupt(location, "the name does not end in a zero byte"));
         };
         let text = std::str::from_utf8(text);
         text.map(str::to_owned)
-            .map_err(|error| Error::corrupt(location, format!("has a name that is not UTF-8: {error}")))
+            .map_err(|error| Error::corrupt(location, format!("the name is not UTF-8: {error}")))
     }
 }

@@ -95,7 +95,7 @@ impl Ctranslate2Folder {
             config.get("quantization_type").filter(|kind| kind.as_u64() != Some(0) && !kind.is_null());
         if let Some(kind) = packed {
             let message = format!(
-                "is {kind}: weights packed by other tools are not supported; convert the original model"
+                "type {kind}: weights packed by other tools are not supported; convert the original model"
             );
             return Err(Error::unsupported("config.json: quantization_type", message));
         }

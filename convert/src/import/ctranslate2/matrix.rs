@@ -102,7 +102,7 @@ fn row_scales(variable: Option<&Variable>, rows: usize) -> Result<Scales> {
     let size = variable.data_type.size();
     if rows.checked_mul(size) != Some(variable.data.len()) {
         let count = variable.data.len() / size;
-        return Err(Error::corrupt("scale", format!("has {count} scales for {rows} rows")));
+        return Err(Error::corrupt("scale", format!("{count} scales for {rows} rows")));
     }
     let scales = Scales::Rows(block, variable.data.clone());
     match (0..rows).find(|&row| !scales.of_row(row).is_some_and(is_scale)) {
@@ -165,7 +165,7 @@ impl VariableRows {
             _ => {
                 let block = self.data_type.block();
                 if !block.is_some_and(|block| block.dequantize_row(bytes, out)) {
-                    return Err(Error::unsupported(&self.name, "has an unsupported type"));
+                    return Err(Error::unsupported(&self.name, "unsupported type"));
                 }
             }
         }

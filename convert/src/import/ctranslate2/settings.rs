@@ -111,7 +111,7 @@ fn check(
         let location = format!("{side}/layer_0/self_attention/queries_scale");
         return Err(Error::unsupported(
             location,
-            format!("is {scale}, but {} has {usual}", descriptor.family.name),
+            format!("{scale}, but {} requires {usual}", descriptor.family.name),
         ));
     }
     Ok(())

@@ -100,13 +100,13 @@ fn wrong_files_have_their_errors() {
         (file(2, "Some", &[], &[]), "container version 2"),
         (trailing, "1 bytes follow"),
         (huge, "model.bin: variables: claims 4294967295"),
-        (one(made("x/y", &[2], 6, &[0; 8])), "variable 0 (x/y): has the unknown element type 6"),
+        (one(made("x/y", &[2], 6, &[0; 8])), "variable 0 (x/y): unknown element type 6"),
         (
             one(made("x/y", &[3], 0, &[0; 8])),
-            "variable 0 (x/y): has a length that does not match float32 of shape [3]",
+            "variable 0 (x/y): the length does not match float32 of shape [3]",
         ),
-        (one(made("x", &[u32::MAX; 8], 0, &[])), "has a length that does not match"),
-        (one(made("x", &[1; 9], 1, &[0])), "has 9 dimensions"),
+        (one(made("x", &[u32::MAX; 8], 0, &[])), "the length does not match"),
+        (one(made("x", &[1; 9], 1, &[0])), "9 dimensions"),
         (
             file(6, "Some", &[made("x", &[], 1, &[0]), made("x", &[], 1, &[0])], &[]),
             "variable 1 (x): occurs twice",

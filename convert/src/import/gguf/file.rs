@@ -77,7 +77,7 @@ fn read_version(cursor: &mut GgufCursor<'_>) -> Result<u32> {
         1 => Err(Error::unsupported("header.version", "GGUF version 1 is obsolete; convert the model again")),
         _ if matches!(version.swap_bytes(), 1..=3) => Err(Error::unsupported(
             "header.version",
-            "is a big-endian GGUF file; convert the model for a little-endian machine",
+            "big-endian GGUF files are not supported; convert the model for a little-endian machine",
         )),
         _ => Err(Error::new(
             ErrorKind::Version,
@@ -130,7 +130,7 @@ fn read_entries(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<Entry>>
         if rank > MAX_DIMENSIONS {
             return Err(Error::corrupt(
                 location,
-                format!("has {rank} dimensions; at most {MAX_DIMENSIONS} are allowed"),
+                format!("{rank} dimensions; at most {MAX_DIMENSIONS} are allowed"),
             ));
         }
         let dims = (0..rank).map(|_| cursor.u64(&location)).collect::<Result<Vec<_>>>()?;
@@ -144,7 +144,7 @@ fn read_entries(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<Entry>>
 
 fn byte_length(dims: &[u64], ggml_type: u32, location: &str) -> Result<u64> {
     let (elements, bytes) = block_of(ggml_type)
-        .ok_or_else(|| Error::unsupported(location, format!("has the unknown tensor type {ggml_type}")))?;
+        .ok_or_else(|| Error::unsupported(location, format!("unknown tensor type {ggml_type}")))?;
     let row = dims.first().copied().unwrap_or(1);
     if row % elements != 0 {
         let name = type_name(ggml_type).unwrap_or_default();

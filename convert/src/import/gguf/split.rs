@@ -20,7 +20,9 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
     if number(&first, "split.no")? != Some(0) {
         return Err(Error::argument(
             name(path),
-            format!("is a later part of a split model; open the part that ends in -00001-of-{count:05}.gguf"),
+            format!(
+                "this is a later part of a split model; open the part that ends in -00001-of-{count:05}.gguf"
+            ),
         ));
     }
     let wanted = number(&first, "split.tensors.count")?;

@@ -154,9 +154,7 @@ impl GgufValue {
                 let number = Number::of(kind).ok_or_else(|| {
                     Error::corrupt(
                         location,
-                        format!(
-                            "has the unknown value type {kind}; the file is damaged or needs a newer Siskin"
-                        ),
+                        format!("unknown value type {kind}; the file is damaged or needs a newer Siskin"),
                     )
                 })?;
                 let chunk = cursor.take(number.size(), location)?;
@@ -198,7 +196,7 @@ impl GgufValue {
                 }
                 Ok(Self::Arrays(values))
             }
-            _ => Err(Error::corrupt(location, format!("is an array of the unknown value type {kind}"))),
+            _ => Err(Error::corrupt(location, format!("array of the unknown value type {kind}"))),
         }
     }
 

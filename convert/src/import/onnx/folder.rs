@@ -182,10 +182,7 @@ impl ExternalData {
                 let wanted = tensor.bytes()?;
                 let place = || format!("{}: external_data", super::model::short(tensor.name));
                 if length.is_some_and(|length| length != wanted) {
-                    return Err(Error::corrupt(
-                        place(),
-                        "has a length that does not match its type and shape",
-                    ));
+                    return Err(Error::corrupt(place(), "the length does not match the type and shape"));
                 }
                 let file = self.file(location).map_err(|error| error.within(&place()))?;
                 let range = usize::try_from(offset).ok().zip(usize::try_from(wanted).ok());

@@ -199,7 +199,7 @@ impl<'a> OnnxModel<'a> {
         let graph =
             graph.ok_or_else(|| Error::new(ErrorKind::Missing, "graph", "missing; is it an ONNX model?"))?;
         if model.opset == 0 {
-            let message = "has no operator set version";
+            let message = "missing operator set version";
             return Err(Error::new(ErrorKind::Missing, "opset_import", message));
         }
         model.graph = OnnxGraph::parse(graph, 0, &mut parts).map_err(|error| error.within("graph"))?;
@@ -225,16 +225,16 @@ impl<'a> OnnxModel<'a> {
 
 /// Subtracts `count` from the remaining budget of parts.
 fn take(parts: &mut usize, count: usize) -> Result<()> {
-    *parts = parts.checked_sub(count).ok_or_else(|| {
-        Error::corrupt("", format!("has more than {MAX_PARTS} nodes, tensors and attributes"))
-    })?;
+    *parts = parts
+        .checked_sub(count)
+        .ok_or_else(|| Error::corrupt("", format!("more than {MAX_PARTS} nodes, tensors and attributes")))?;
     Ok(())
 }
 
 impl<'a> OnnxGraph<'a> {
     fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
         if depth > MAX_DEPTH {
-            let message = format!("are nested more than {MAX_DEPTH} levels deep");
+            let message = format!("nested more than {MAX_DEPTH} levels deep");
             return Err(Error::corrupt("graphs within nodes", message));
         }
         let [nodes, tensors, inputs, outputs] = [1, 5, 11, 12].map(|number| count(bytes, number));
@@ -304,7 +304,7 @@ impl<'a> OnnxNode<'a> {
             }
         }
         match node.operator.is_empty() || node.outputs.is_empty() {
-            true => Err(Error::corrupt("", "has no operator or no output")),
+            true => Err(Error::corrupt("", "a node without an operator or an output")),
             false => Ok(node),
         }
     }

@@ -55,8 +55,9 @@ enum Opened {
 /// Opens the model at `path` and tries to recognize it.
 fn open(path: &Path) -> Result<Opened> {
     let within = |error: Error| error.within(&path.display().to_string());
-    let folder = OnnxFolder::find(path)
-        .ok_or_else(|| Error::new(ErrorKind::Missing, path.display().to_string(), "has no ONNX graph"))?;
+    let folder = OnnxFolder::find(path).ok_or_else(|| {
+        Error::new(ErrorKind::Missing, path.display().to_string(), "no ONNX graph in this folder")
+    })?;
     let mut stores = Vec::new();
     for (side, file) in &folder.graphs {
         stores.push((*side, ExternalData::open(file)?));

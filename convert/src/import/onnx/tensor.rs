@@ -89,7 +89,7 @@ impl<'a> OnnxTensor<'a> {
                         false => long = true,
                     })?;
                     if long {
-                        let message = format!("has more than {MAX_DIMENSIONS} dimensions");
+                        let message = format!("more than {MAX_DIMENSIONS} dimensions");
                         return Err(Error::corrupt("dims", message));
                     }
                 }
@@ -142,7 +142,7 @@ impl<'a> OnnxTensor<'a> {
             true => Ok(()),
             false => {
                 let message = format!(
-                    "has {} bytes, expected {wanted} for {} of shape {:?}",
+                    "found {} bytes, expected {wanted} for {} of shape {:?}",
                     found.unwrap_or(0),
                     self.type_name(),
                     self.shape

@@ -20,7 +20,7 @@ impl<'a> Wire<'a> {
     pub(super) fn bytes(self, location: &str) -> Result<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            _ => Err(Error::corrupt(location, "is a number, but a message or string is expected")),
+            _ => Err(Error::corrupt(location, "expected a message or string, found a number")),
         }
     }
 
@@ -34,7 +34,7 @@ impl<'a> Wire<'a> {
     pub(super) fn number(self, location: &str) -> Result<u64> {
         match self {
             Self::Number(number) => Ok(number),
-            _ => Err(Error::corrupt(location, "does not have the wire type of a number")),
+            _ => Err(Error::corrupt(location, "not the wire type of a number")),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a> Wire<'a> {
                     rest = after;
                 }
             }
-            _ => return Err(Error::corrupt(location, "does not have the wire type of a list of numbers")),
+            _ => return Err(Error::corrupt(location, "not the wire type of a list of numbers")),
         }
         Ok(())
     }

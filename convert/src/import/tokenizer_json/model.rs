@@ -14,7 +14,7 @@ pub(super) fn read(root: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabular
     let kind = match model.text_of("type")? {
         Some(kind) => kind,
         None if model.get("merges").is_some() => "BPE",
-        None => return Err(model.unsupported("has no type")),
+        None => return Err(model.unsupported("missing type")),
     };
     if spelling == Spelling::Bytes && kind != "BPE" {
         return Err(model.unsupported(format!("{kind} over bytes is not supported")));

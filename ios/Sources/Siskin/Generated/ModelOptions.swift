@@ -2,15 +2,15 @@
 import CSiskin
 import Foundation
 
-/// Options of opening a model. `nil` is the default.
+/// Options for opening a model. `nil` is the default.
 public struct ModelOptions: Sendable {
     /// The number of worker threads. Default: one per performance core.
     public var threads: Int?
-    /// CPU features that are not used, such as `dotprod`. Results are bit-identical.
+    /// CPU features to disable, such as `dotprod`. Results are bit-identical.
     public var disabledCPUFeatures: [String]
     /// The device that the model runs on.
     public var device: Device
-    /// The layers that are skipped, by index from 0.
+    /// The layers to skip, by zero-based index.
     public var skipLayers: [Int]
     /// A LoRA or DoRA adapter that `siskin train` wrote.
     public var adapter: URL?

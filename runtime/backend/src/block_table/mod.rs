@@ -405,7 +405,7 @@ impl Sequence {
             return Ok(());
         }
         if length < self.bidirectional_prefix.min(self.length) {
-            let message = "is within the prefix, whose tokens attend to each other; reset and prefill again";
+            let message = "within the prefix, whose tokens attend to each other; reset and prefill again";
             return Err(Error::new(ErrorKind::State, "length", message));
         }
         for (group, blocks) in groups.iter().zip(&self.blocks) {
@@ -458,7 +458,7 @@ fn no_block() -> Error {
 
 fn too_long(end: usize, context: usize) -> Error {
     let message = format!(
-        "{end} tokens exceed the context length of {context}; use a larger context or truncate the input"
+        "{end} tokens exceed the context length of {context}; shorten the input, or use a larger context if the model has one"
     );
     Error::new(ErrorKind::TooLong, "tokens", message)
 }

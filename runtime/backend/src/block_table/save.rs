@@ -116,7 +116,7 @@ impl BlockTable {
             let format = storage.format(number)?;
             let &[hash, count] = take(2).ok_or_else(cut)? else { return Err(cut()) };
             if u32::from_le_bytes(hash) != layout_hash(group.kind, &format.name) {
-                let message = "was saved with another cache type, window or context; open a session like it";
+                let message = "saved with another cache type, window or context; open a session like it";
                 return Err(Error::new(ErrorKind::Unsupported, "saved.cache", message));
             }
             if u32::from_le_bytes(count) as usize != group.kind.blocks_of(saved.length) {
@@ -132,7 +132,7 @@ impl BlockTable {
                 found.push(SavedBlock { group: number, words });
             }
         }
-        if rest.is_empty() { Ok(found) } else { Err(Error::corrupt("saved.cache", "has trailing bytes")) }
+        if rest.is_empty() { Ok(found) } else { Err(Error::corrupt("saved.cache", "trailing bytes")) }
     }
 
     /// Restores a saved sequence as a new one, with the contents of its blocks in `storage`.

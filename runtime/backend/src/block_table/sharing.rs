@@ -40,7 +40,7 @@ impl BlockTable {
         }
         let fits = |(group, list): (usize, &&[BlockId])| self.is_held(group, list, length);
         if lists.len() != self.groups.len() || !lists.iter().enumerate().all(fits) {
-            let message = format!("are not those of a sequence of {length} tokens");
+            let message = format!("not the blocks of a sequence of {length} tokens");
             return Err(Error::argument("blocks", message));
         }
         let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return Ok(()) };

@@ -27,7 +27,7 @@ impl BatchBuilder<'_> {
             check_tokens(entry.tokens, self.config.vocabulary)?;
             let start = self.table.length(entry.sequence)?;
             if self.passes.has_encoder() && self.table.encoded_length(entry.sequence)? == 0 {
-                let message = "has no encoded input; encode a text first";
+                let message = "no encoded input; encode a text first";
                 return Err(Error::new(ErrorKind::State, "sequence", message));
             }
             self.table.extend(entry.sequence, entry.tokens.len())?;

@@ -160,7 +160,7 @@ impl InputRules<'_> {
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         if !self.graph.has_global_attention() && !text.global_positions.is_empty() {
-            let message = "is for models with local attention; leave it empty";
+            let message = "only for models with local attention; leave it empty";
             return Err(Error::argument("global_positions", message));
         }
         if let Some(position) = text.global_positions.iter().find(|&&position| position >= count) {

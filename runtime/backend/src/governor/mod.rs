@@ -28,7 +28,7 @@ pub enum ThrottleTarget {
     Off,
     /// As fast as the hints allow.
     Adaptive,
-    /// At most this many tokens per second for each sequence in decode, with as few threads as that requires. Prefill
+    /// At most this many tokens per second for each sequence during decoding, with as few threads as that requires. Prefill
     /// and encoding run as fast as the hints allow.
     TokensPerSecond(f32),
     /// Duty cycle: the fraction of the time spent computing, above 0, at most 1.

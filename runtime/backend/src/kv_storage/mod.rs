@@ -61,7 +61,7 @@ impl KvStorageLayout {
             let Some(group) = blocks.group_of(attention.layer).filter(|_| !is_placed) else { continue };
             let cached = types[group];
             if attention.head_size > cached.max_columns() {
-                let message = format!("does not support heads of {} columns; use f16", attention.head_size);
+                let message = format!("heads of {} columns are not supported; use f16", attention.head_size);
                 return Err(Error::unsupported("cache", message));
             }
             let head_words = cached.words(attention.head_size);

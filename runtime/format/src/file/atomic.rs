@@ -178,7 +178,7 @@ fn resolved(target: &Path, location: &str) -> Result<PathBuf> {
         let next = fs::read_link(&target).map_err(|error| Error::io(location, &error))?;
         target = target.parent().unwrap_or(Path::new("")).join(next);
     }
-    Err(Error::argument(location, "is a chain of too many symbolic links"))
+    Err(Error::argument(location, "too many symbolic links in a chain"))
 }
 
 /// Rejects a target that must not be replaced.
@@ -189,13 +189,13 @@ fn check(target: &Path, inputs: &[PathBuf], location: &str) -> Result<()> {
         Err(error) => return Err(Error::io(location, &error)),
     };
     if !metadata.is_file() {
-        return Err(Error::argument(location, "exists and is not a regular file; choose another path"));
+        return Err(Error::argument(location, "not a regular file; choose another path"));
     }
     if inputs.iter().any(|input| is_same(input, target)) {
-        return Err(Error::argument(location, "is an input file; choose another path"));
+        return Err(Error::argument(location, "this is an input file; choose another path"));
     }
     match metadata.permissions().readonly() {
-        true => Err(Error::argument(location, "is read-only; remove it or choose another path")),
+        true => Err(Error::argument(location, "the file is read-only; remove it or choose another path")),
         false => Ok(()),
     }
 }

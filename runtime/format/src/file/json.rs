@@ -12,7 +12,7 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], location: &str, max_values:
         return Err(Error::corrupt(location, format!("too large: more than {max_values} values")));
     }
     serde_json::from_slice(bytes).map_err(|error| {
-        let what = if error.is_data() { "has the wrong type or an unknown field" } else { "not JSON" };
+        let what = if error.is_data() { "wrong type or unknown field" } else { "not JSON" };
         Error::corrupt(location, format!("{what}: {error}"))
     })
 }

@@ -41,7 +41,7 @@ impl Metadata {
             return Err(Error::corrupt("metadata", "not a JSON object"));
         };
         if let Some(field) = RENAMED.into_iter().find(|field| object.contains_key(*field)) {
-            let message = "is a field of an earlier version of the format; pack the model again";
+            let message = "field of an earlier version of the format; pack the model again";
             return Err(Error::new(ErrorKind::Version, location(field), message));
         }
         let mut text = |field: &str| match object.remove(field) {

@@ -106,7 +106,7 @@ impl File {
         let location = path.as_ref().display().to_string();
         let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&location, &error))?;
         if !metadata.is_file() {
-            let what = if metadata.is_dir() { "is a folder" } else { "not a regular file" };
+            let what = if metadata.is_dir() { "a folder, not a file" } else { "not a regular file" };
             return Err(Error::unsupported(location, format!("{what}; expected a .siskin file")));
         }
         let file = std::fs::File::open(path).map_err(|error| Error::io(&location, &error))?;

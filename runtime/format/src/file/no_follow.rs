@@ -27,7 +27,7 @@ pub fn append_no_follow(path: impl AsRef<Path>) -> Result<File> {
         use std::os::unix::fs::MetadataExt;
         let location = || path.display().to_string();
         if file.metadata().map_err(|error| Error::io(location(), &error))?.nlink() > 1 {
-            let message = "is a hard link, whose other name would change too; remove it";
+            let message = "this is a hard link, whose other name would change too; remove it";
             return Err(Error::argument(location(), message));
         }
     }
@@ -61,7 +61,7 @@ fn user() -> u32 {
 pub fn reject_link(path: &Path) -> Result<()> {
     if path.is_symlink() {
         let message =
-            "is a symbolic link, which Siskin does not follow for files that it names itself; remove it";
+            "this is a symbolic link, which Siskin does not follow for files that it names itself; remove it";
         return Err(Error::argument(path.display().to_string(), message));
     }
     Ok(())

@@ -95,8 +95,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
         }
         if record.spec.bytes() != Some(record.length) {
             let TensorSpec { rows, columns, .. } = record.spec;
-            let message =
-                format!("is {} bytes, which does not match {rows} x {columns} of this type", record.length);
+            let message = format!("{} bytes do not match {rows} x {columns} of this type", record.length);
             return Err(Error::corrupt(location("length"), message));
         }
         if !record.offset.is_multiple_of(TENSOR_ALIGNMENT) {
@@ -116,7 +115,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
         records.push(record);
     }
     if !fields.rest.is_empty() {
-        return Err(fields.corrupt("count", "has trailing bytes after the last tensor"));
+        return Err(fields.corrupt("count", "trailing bytes after the last tensor"));
     }
     Ok(records)
 }

@@ -263,7 +263,7 @@ fn wrong_tensor_records_have_their_errors() {
     assert!(error_of(&changed(first, &[0, 0])).starts_with("tensor table.tensor[0].name length"));
     assert!(error_of(&changed(first + 72, &[0xff])).starts_with("tensor table.tensor[0].name: not UTF-8"));
     assert!(error_of(&changed(first - 8, &[0xff; 4])).starts_with("tensor table.count"));
-    assert!(error_of(&changed(first - 8, &[1])).starts_with("tensor table.count: has trailing bytes"));
+    assert!(error_of(&changed(first - 8, &[1])).starts_with("tensor table.count: trailing bytes"));
 }
 
 #[test]

@@ -43,14 +43,13 @@ impl AdapterTensors {
                 let Weight { rows, columns, role, .. } = graph.weights[weight];
                 if (rows, columns, role) != (part.rows, part.columns, WeightRole::Matrix) {
                     let message = format!(
-                        "is for a matrix of {} × {}; the model has {rows} × {columns}",
+                        "made for a matrix of {} × {}; the model has {rows} × {columns}",
                         part.rows, part.columns
                     );
                     return Err(Error::new(ErrorKind::Shape, place(), message));
                 }
                 if graph.nodes.iter().any(|node| names(&node.op, weight) && !takes(&node.op, weight)) {
-                    let message =
-                        "does not apply to a linear layer; LoRA on embeddings and experts is unsupported";
+                    let message = "not a linear layer; LoRA on embeddings and experts is unsupported";
                     return Err(Error::unsupported(place(), message));
                 }
                 found |= insert(graph, weight, part);
@@ -116,11 +115,7 @@ fn dora_scales(part: &LoraMatrix, second: &[f32], file: &File) -> Result<Vec<f32
         || Error::new(ErrorKind::Missing, place(), "missing from the file; convert the model again");
     let tensor = file.tensor(&part.tensor).ok_or_else(missing)?;
     if (tensor.role, tensor.rows, tensor.columns) != (file::StorageRole::Matrix, part.rows, part.columns) {
-        return Err(Error::new(
-            ErrorKind::Shape,
-            place(),
-            "does not have the shape that its adapter was trained for",
-        ));
+        return Err(Error::new(ErrorKind::Shape, place(), "not the shape that its adapter was trained for"));
     }
     let size = tensor.panel.panel_bytes(part.columns).unwrap_or(0);
     let mut row = vec![0.0; part.columns];

@@ -151,12 +151,12 @@ impl Adapter {
     pub fn check_base(&self, file: &File) -> Result<()> {
         let architecture = &file.metadata().architecture;
         if *architecture != self.architecture {
-            let message = format!("is for the family {}, not for {architecture}", self.architecture);
+            let message = format!("made for the family {}, not for {architecture}", self.architecture);
             return Err(Error::argument("adapter.architecture", message));
         }
         match self.base {
             Some(base) if base != file.digest() => {
-                let message = "was trained on other weights; open it with its own base, or allow any base";
+                let message = "trained on other weights; open it with its own base, or allow any base";
                 Err(Error::argument("adapter.base", message))
             }
             _ => Ok(()),

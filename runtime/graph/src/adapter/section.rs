@@ -50,9 +50,8 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
         }
         None => return Err(Error::corrupt("adapter.version", "missing or not a number")),
     }
-    let whole: Whole = serde_json::from_value(value).map_err(|error| {
-        Error::corrupt("adapter", format!("has the wrong type or an unknown field: {error}"))
-    })?;
+    let whole: Whole = serde_json::from_value(value)
+        .map_err(|error| Error::corrupt("adapter", format!("wrong type or unknown field: {error}")))?;
     let mut tensors = HashSet::new();
     let numbers = numbers(file)?;
     let mut rest = &numbers[..];
@@ -77,7 +76,7 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
         parts.push(part);
     }
     if parts.is_empty() {
-        return Err(Error::corrupt("adapter.parts", "does not name a matrix"));
+        return Err(Error::corrupt("adapter.parts", "the list is empty; an adapter must change a matrix"));
     }
     if !rest.is_empty() {
         let message = format!("{} values do not belong to any matrix", rest.len());
@@ -95,7 +94,7 @@ fn numbers(file: &File) -> Result<Vec<f32>> {
     match tensor.role {
         StorageRole::Vector => Ok(tensor.floats()),
         StorageRole::Matrix => {
-            Err(Error::new(ErrorKind::Shape, &place, "is a packed matrix; expected a vector"))
+            Err(Error::new(ErrorKind::Shape, &place, "expected a vector, found a packed matrix"))
         }
     }
 }

@@ -301,7 +301,7 @@ pub(super) fn ctranslate2_sizes(
 fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Value>> {
     let (mut config, width, [read, written]) = ctranslate2_sizes(source)?;
     if read != written {
-        let message = format!("has {written} positions, but the encoder has {read}");
+        let message = format!("{written} positions, but the encoder has {read}");
         return Err(Error::unsupported("decoder/position_encodings", message));
     }
     config.insert("max_position_embeddings".to_owned(), json!(read));

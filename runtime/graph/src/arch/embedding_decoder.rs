@@ -57,7 +57,7 @@ impl View {
             (Self::LongHalves, Some(window)) => AttentionMask::LocalWindow(window / 2 + 1),
             (Self::Wholes, Some(window)) => AttentionMask::LocalWindow(window),
             (Self::All, Some(_)) => {
-                let message = "is false, but layers have a sliding window, which llama.cpp only applies to \
+                let message = "false, but layers have a sliding window, which llama.cpp only applies to \
                                earlier tokens; open the model's Hugging Face folder";
                 return Err(Error::unsupported("config.attention.causal", message));
             }

@@ -80,16 +80,12 @@ impl ModelConfig {
             "num_layers",
             "block_count",
         ])?;
-        let heads = config.required(&[
-            &ours("{}_attention_heads"),
-            "num_attention_heads",
-            "n_head",
-            "n_heads",
-            "num_heads",
-            "attention.head_count",
-        ])?;
+        let own_heads = ours("{}_attention_heads");
+        let head_keys =
+            [&own_heads, "num_attention_heads", "n_head", "n_heads", "num_heads", "attention.head_count"];
+        let heads = config.required(&head_keys)?;
         let kv_heads = config.count(&["num_key_value_heads", "attention.head_count_kv"])?.unwrap_or(heads);
-        let head_size = config.count(&["head_dim", "d_kv", "attention.key_length"])?.unwrap_or(width / heads);
+        let head_size = head_size(config, width, heads, &head_keys)?;
         let feed_forward = config
             .count(&[
                 &ours("{}_ffn_dim"),
@@ -231,6 +227,19 @@ impl ModelConfig {
             self.windows[layer] = window.filter(|_| slides);
         }
         Ok(())
+    }
+}
+
+/// Returns the columns of a head, by default those of heads that divide `width`. `keys` are the names of `heads`.
+fn head_size(config: &ConfigReader, width: usize, heads: usize, keys: &[&str]) -> Result<usize> {
+    match config.count(&["head_dim", "d_kv", "attention.key_length"])? {
+        Some(head_size) => Ok(head_size),
+        None if width.is_multiple_of(heads) => Ok(width / heads),
+        None => {
+            let key = keys.iter().find(|key| config.get(key).is_some()).unwrap_or(&"heads");
+            let message = format!("the width of {width} is not a multiple of {heads} heads");
+            Err(Error::corrupt(format!("config.{key}"), message))
+        }
     }
 }
 

@@ -196,7 +196,7 @@ impl Operation for Attention {
     fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
         let Self { heads, kv_heads, head_size, .. } = *self;
         let shared = kv_heads > 0 && heads.is_multiple_of(kv_heads);
-        check(shared, || format!("has {heads} heads on {kv_heads}"))?;
+        check(shared, || format!("{heads} heads on {kv_heads} KV heads"))?;
         operands.input_has(0, heads.saturating_mul(head_size))?;
         if operands.inputs.len() > 1 {
             let columns = kv_heads.saturating_mul(head_size);

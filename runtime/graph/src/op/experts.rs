@@ -92,7 +92,7 @@ impl Operation for ExpertLinear {
 
     fn check(&self, operands: &Operands<'_>) -> ShapeCheck {
         let (experts, given) = (self.routing.experts, self.weights.len());
-        check(given == experts, || format!("has {given} matrices for {experts} experts"))?;
+        check(given == experts, || format!("{given} matrices for {experts} experts"))?;
         operands.input_has(1, 2 * self.routing.top_k)?;
         self.weights.iter().try_for_each(|&weight| operands.weight_has(weight, operands.columns()))?;
         let mut biases = self.biases.iter().zip(&self.weights);

@@ -38,7 +38,7 @@ pub enum BeamEarlyStopping {
     Never,
 }
 
-/// Options of a beam search.
+/// Options for a beam search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchOptions {
     /// The number of beams.
@@ -111,7 +111,7 @@ impl SearchOptions {
             return Err(Error::argument("diversity_penalty", message));
         }
         if self.diversity_penalty > 0.0 && num_beam_groups == 1 {
-            let message = "has no effect with a single beam group; request at least 2 groups";
+            let message = "no effect with a single beam group; request at least 2 groups";
             return Err(Error::argument("diversity_penalty", message));
         }
         let (min_tokens, max_tokens) = (self.logits_processors.min_tokens, self.max_tokens);

@@ -9,10 +9,10 @@ use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, Result};
 
-/// Options of embeddings.
+/// Options for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmbedOptions {
-    /// How hidden states are pooled to one vector.
+    /// How hidden states are pooled into one vector.
     pub pooling: Pooling,
     /// Whether vectors are L2-normalized.
     pub normalize: bool,

@@ -41,14 +41,13 @@ impl Encoder {
         }
         let model = self.model().clone();
         let tokenizer = model.tokenizer()?;
-        let mask = tokenizer
-            .mask()
-            .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "has no mask token"))?;
+        let mask =
+            tokenizer.mask().ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "no mask token"))?;
         let ids = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true })?;
         let places: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == mask).collect();
         if places.is_empty() {
             let spelling = String::from_utf8_lossy(tokenizer.token_text(mask)?).into_owned();
-            return Err(Error::argument("text", format!("has no mask token; insert {spelling}")));
+            return Err(Error::argument("text", format!("no mask token; insert {spelling}")));
         }
         let mut rows = Vec::new();
         self.encode(&[ids.into()], OutputRows::At(&places), &mut |_, outputs| {

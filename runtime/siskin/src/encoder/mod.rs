@@ -311,8 +311,8 @@ impl Encoder {
             }
             if rows == 0 {
                 let message = match self.facts.frames_per_row {
-                    0 => "has no tokens, which the model requires",
-                    _ => "has no features, which the model requires instead of tokens",
+                    0 => "no tokens, which the model requires",
+                    _ => "no features, which the model requires instead of tokens",
                 };
                 return Err(Error::argument(format!("text {index}"), message));
             }

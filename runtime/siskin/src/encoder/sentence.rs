@@ -97,7 +97,7 @@ impl Dense {
                 layer.get(key).and_then(Value::as_u64).and_then(|size| usize::try_from(size).ok())
             };
             let (Some(inputs), Some(outputs)) = (size("inputs"), size("outputs")) else {
-                return Err(Error::corrupt(place, "has no sizes"));
+                return Err(Error::corrupt(place, "missing sizes"));
             };
             let activation = match layer.get("activation").and_then(Value::as_str) {
                 Some("identity") => Activation::Identity,
@@ -106,7 +106,7 @@ impl Dense {
                 Some(other) => {
                     return Err(Error::unsupported(place, format!("activation '{other}' is not supported")));
                 }
-                None => return Err(Error::unsupported(place, "has no activation; convert the model again")),
+                None => return Err(Error::unsupported(place, "missing activation; convert the model again")),
             };
             if inputs != columns || outputs == 0 {
                 let message = format!("maps {inputs} columns to {outputs}, but its input has {columns}");
@@ -149,8 +149,8 @@ impl Dense {
 fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec<f32>>> {
     let Some(tensor) = model.file().tensor(name) else { return Ok(None) };
     if tensor.role != StorageRole::Vector || Some(tensor.columns) != count {
-        let expected = count.map_or_else(|| "another number".to_owned(), |count| count.to_string());
-        let message = format!("has {} values, expected {expected}", tensor.columns);
+        let expected = count.map_or_else(|| "a different number of".to_owned(), |count| count.to_string());
+        let message = format!("expected {expected} values, got {}", tensor.columns);
         return Err(Error::new(ErrorKind::Shape, name, message));
     }
     Ok(Some(tensor.floats()))

@@ -73,7 +73,7 @@ impl LogitsProcessorOptions {
     pub fn validate(&self) -> Result<()> {
         let penalty = self.repetition_penalty;
         if !(f32::MIN_POSITIVE..=f32::MAX).contains(&penalty) {
-            let message = format!("expected a finite number above 0, got {penalty}");
+            let message = format!("expected a positive number, got {penalty}");
             return Err(Error::argument("repetition_penalty", message));
         }
         match self.bad_words.iter().position(Vec::is_empty) {

@@ -98,11 +98,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<CacheRecord<'_>>> {
     reader.take(MAGIC.len(), "result cache")?;
     let version = u32::from_le_bytes(reader.array("result_cache.version")?);
     if version != VERSION {
-        let message = format!("is {version}, expected {VERSION}; remove the file");
+        let message = format!("version {version}, expected {VERSION}; remove the file");
         return Err(Error::new(ErrorKind::Version, "result_cache.version", message));
     }
     if blake3::hash(body).as_bytes() != hash {
-        return Err(Error::new(ErrorKind::Integrity, "result cache", "does not match: remove the file"));
+        return Err(Error::new(ErrorKind::Integrity, "result cache", "hash mismatch; remove the file"));
     }
     if u32::from_le_bytes(reader.array("result_cache.reserved")?) != 0 {
         return Err(Error::corrupt("result_cache.reserved", "not zero"));
@@ -114,7 +114,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<CacheRecord<'_>>> {
     }
     match reader.rest.is_empty() {
         true => Ok(records),
-        false => Err(Error::corrupt("result_cache.count", "has trailing bytes")),
+        false => Err(Error::corrupt("result_cache.count", "trailing bytes")),
     }
 }
 

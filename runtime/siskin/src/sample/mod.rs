@@ -315,7 +315,7 @@ fn highest(logits: &[f32]) -> Result<f32> {
     }
     if wrong != [0; LANES] {
         let index = logits.iter().position(|value| is_wrong(*value)).unwrap_or_default();
-        let message = format!("is {}; the model produced NaN or infinity", logits[index]);
+        let message = format!("the model produced NaN or infinity: {}", logits[index]);
         return Err(Error::new(ErrorKind::Numeric, format!("logits[{index}]"), message));
     }
     let highest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);

@@ -1,4 +1,4 @@
-//! Options of the sampler.
+//! Options for the sampler.
 
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::{Error, Result};
@@ -8,7 +8,7 @@ const MAX_HISTORY_TOKENS: usize = 1 << 20;
 /// The maximum length of a DRY sequence breaker, in tokens.
 const MAX_BREAKER_TOKENS: usize = 32;
 
-/// Options of the sampler. Steps that are off cost nothing.
+/// Options for the sampler. Steps that are off cost nothing.
 ///
 /// ```
 /// use siskin::sample::SamplerOptions;
@@ -153,7 +153,7 @@ impl SamplerOptions {
     fn validate_lists(&self) -> Result<()> {
         for (index, breaker) in self.dry_sequence_breakers.iter().enumerate() {
             if breaker.is_empty() || breaker.len() > MAX_BREAKER_TOKENS {
-                let message = format!("has {} tokens; expected 1 to {MAX_BREAKER_TOKENS}", breaker.len());
+                let message = format!("expected 1 to {MAX_BREAKER_TOKENS} tokens, got {}", breaker.len());
                 return Err(Error::argument(format!("dry_sequence_breakers[{index}]"), message));
             }
         }
@@ -170,9 +170,11 @@ impl SamplerOptions {
 
 fn out_of_range(name: &str, value: f32, lowest: f32, highest: f32) -> Error {
     let range = match (lowest, highest) {
+        (_, f32::MAX) if !value.is_finite() => "a finite number".to_owned(),
         (f32::MIN, _) => "a finite number".to_owned(),
-        (f32::MIN_POSITIVE, _) => "a finite number above 0".to_owned(),
-        (_, f32::MAX) => format!("a finite number from {lowest}"),
+        (f32::MIN_POSITIVE, _) => "a positive number".to_owned(),
+        (0.0, f32::MAX) => "a non-negative number".to_owned(),
+        (_, f32::MAX) => format!("a number of at least {lowest}"),
         _ => format!("a number from {lowest} to {highest}"),
     };
     Error::argument(name, format!("expected {range}, got {value}"))

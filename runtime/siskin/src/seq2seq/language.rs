@@ -93,11 +93,9 @@ fn by_tokens(
     let from = language(tokenizer, "from", needed("from", from)?, &known)?;
     let to = language(tokenizer, "to", needed("to", to)?, &known)?;
     let ends = tokens(config, "eos_token_id");
-    let end = ends
-        .first()
-        .copied()
-        .or(tokenizer.eos())
-        .ok_or_else(|| Error::new(ErrorKind::Missing, "config.eos_token_id", "has no end token"))?;
+    let end = ends.first().copied().or(tokenizer.eos()).ok_or_else(|| {
+        Error::new(ErrorKind::Missing, "config.eos_token_id", "missing: the model needs an end token")
+    })?;
     let start = tokens(config, "decoder_start_token_id");
     if start.first().is_none_or(|start| *start == end) {
         writing.around = Some((vec![from], vec![end]));

@@ -206,7 +206,7 @@ impl Seq2Seq {
             return Err(Error::new(
                 ErrorKind::TooLong,
                 "context",
-                "has no room for a text; use a larger one",
+                "no room for a text; use a larger context",
             ));
         }
         source::parts(self.model.tokenizer()?, text, writing, max_tokens)

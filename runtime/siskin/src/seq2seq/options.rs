@@ -1,4 +1,4 @@
-//! Options of seq2seq generation, with defaults from the model's config.
+//! Options for seq2seq generation, with defaults from the model's config.
 
 use serde_json::Value;
 use siskin_kernels::ops::attention::CacheType;
@@ -34,7 +34,7 @@ impl Default for Seq2SeqOptions {
     }
 }
 
-/// Options of the generated texts.
+/// Options for the generated texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seq2SeqGenerateOptions {
     /// Beams, logits processors and lengths. With one beam, tokens are chosen by the sampler, and `best` is the number

@@ -28,7 +28,7 @@ pub(super) fn parts(
 ) -> Result<Vec<Vec<u32>>> {
     let whole = encode(tokenizer, text, writing)?;
     if whole.is_empty() {
-        return Err(Error::argument("text", "has no tokens"));
+        return Err(Error::argument("text", "no tokens; the text must not be empty"));
     }
     if whole.len() <= max_tokens {
         return Ok(vec![whole]);

@@ -23,7 +23,7 @@ pub(crate) fn with_breakers(
     }
     for (index, text) in texts.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
         if text.len() > MAX_TEXT_BYTES {
-            let message = format!("has {} bytes; at most {MAX_TEXT_BYTES} are supported", text.len());
+            let message = format!("{} bytes long; at most {MAX_TEXT_BYTES} are supported", text.len());
             return Err(Error::argument(format!("dry_breakers[{index}]"), message));
         }
         for id in 0..tokenizer.vocabulary_size() {

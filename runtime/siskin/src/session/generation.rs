@@ -194,7 +194,7 @@ impl Session {
         let pending_token = self.pending_token.into_iter();
         let all: Vec<u32> = pending_token.chain(tokens.iter().copied()).collect();
         if self.tokens.is_empty() && all.is_empty() {
-            return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
+            return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
         }
         self.prefill(&all)?;
         Ok(self.begun(stream, GenerateOptions { raw: true, ..options }))

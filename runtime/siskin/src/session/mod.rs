@@ -35,7 +35,7 @@ use siskin_backend::context::Context;
 use siskin_chat_template::RenderOptions;
 use siskin_graph::StreamingWindow;
 
-/// Options of a session.
+/// Options for a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
     /// The maximum number of tokens; 0: the model's own, capped at 2048.
@@ -103,7 +103,7 @@ pub struct SessionMemory {
     pub mapped: usize,
 }
 
-/// Options of a generation.
+/// Options for a generation.
 #[derive(Clone, Copy, Debug)]
 pub struct GenerateOptions {
     /// The maximum number of tokens.
@@ -237,7 +237,7 @@ impl Session {
     /// Samples the next token.
     fn sample_token(&mut self) -> Result<Option<GeneratedToken>> {
         if self.tokens.is_empty() {
-            return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
+            return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
         }
         let choice = self.sampler.sample(&self.logits[..self.sampler.vocabulary_size()])?;
         if self.model.end_ids().contains(&choice.id) {

@@ -17,7 +17,7 @@ impl Session {
         let (end, context_length) = (before.saturating_add(count), context.context_length());
         if end > context_length {
             let message = format!(
-                "{end} tokens exceed the context length of {context_length}; use a larger context or truncate the input"
+                "{end} tokens exceed the context length of {context_length}; shorten the input, or use a larger context if the model has one"
             );
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
         }

@@ -96,7 +96,7 @@ impl Session {
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         let parts = Parts::read(bytes)?;
         if parts.identity != self.model.identity() || !parts.skips(self) {
-            let message = "was saved with another model; open that model";
+            let message = "saved with another model; open that model";
             return Err(Error::new(ErrorKind::Unsupported, "saved.model", message));
         }
         let vocabulary = self.logits.len();
@@ -105,7 +105,7 @@ impl Session {
             || !parts.tokens.iter().chain(&parts.pending_token).chain(parts.generated()).all(known)
             || !parts.logits.iter().all(|logit| logit.is_finite())
         {
-            return Err(Error::corrupt("saved.tokens", "are not of the model's vocabulary"));
+            return Err(Error::corrupt("saved.tokens", "not tokens of the model's vocabulary"));
         }
         let mut context = locked(&self.context);
         let saved = SavedSequence::new((parts.tokens.len(), parts.prefix, parts.expected), parts.cache);
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
         let ends: Vec<usize> = ends.into_iter().map(|end| end as usize).collect();
         let fits = ends.iter().all(|&end| message.content.is_char_boundary(end));
         if ids.len() != ends.len() || !ends.is_sorted() || !fits {
-            return Err(Error::corrupt("saved.messages", "have tokens that do not match their text"));
+            return Err(Error::corrupt("saved.messages", "tokens do not match their text"));
         }
         Ok(ConversationMessage { message, generated: (!ids.is_empty()).then_some(Generated { ids, ends }) })
     }

@@ -34,7 +34,7 @@ impl Session {
         prompt: &[u32],
     ) -> Result<Vec<FinishedHypothesis>> {
         if self.tokens.is_empty() {
-            return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
+            return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
         }
         self.recover()?;
         let mut context = locked(&self.context);

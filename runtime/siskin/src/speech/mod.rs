@@ -38,7 +38,7 @@ const FAINTEST: f32 = 1e-4;
 /// The mean log-probability from which on a window is treated as speech even if the no-speech probability is high.
 const SURE: f32 = -1.0;
 
-/// Options of a transcription.
+/// Options for a transcription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TranscribeOptions {
     /// The language that is spoken, such as `en`; `None`: detected in the first window.

@@ -42,7 +42,7 @@ impl Special {
             names.iter().find_map(id).filter(|&id| (id as usize) < model.config().vocabulary)
         };
         let need = |name: &str| {
-            let message = format!("has no token {name}: it is not the tokenizer of a Whisper model");
+            let message = format!("no token {name}: this is not the tokenizer of a Whisper model");
             find(&[name]).ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", message))
         };
         let start = need("<|startoftranscript|>")?;

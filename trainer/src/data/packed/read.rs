@@ -95,7 +95,7 @@ impl PackedTokenFile {
             return Ok(());
         }
         let message = format!(
-            "has {length} bytes, and had {} when it was opened; do not modify it while it is in use",
+            "{length} bytes, but {} when it was opened; do not modify it while it is in use",
             self.bytes.len()
         );
         Err(Error::corrupt(&self.place, message))
@@ -131,7 +131,7 @@ fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<RecordTable> {
         return corrupt_record(0, "the first list must start at the first token");
     }
     if let Some(list) = starts.windows(2).position(|pair| pair[0] > pair[1]) {
-        return corrupt_record(list + 1, "is less than the previous start");
+        return corrupt_record(list + 1, "less than the previous start");
     }
     if starts.last() != Some(&header.tokens) {
         return corrupt_record(starts.len() - 1, "the last list must end at the last token");

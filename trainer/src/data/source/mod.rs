@@ -157,7 +157,7 @@ pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
     for path in paths {
         let place = path.display().to_string();
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::new(ErrorKind::Missing, &*place, "no such file or directory"),
+            io::ErrorKind::NotFound => Error::new(ErrorKind::Io, &*place, "no such file or directory"),
             _ => Error::io(&*place, &error),
         })?;
         if !metadata.is_dir() {
@@ -180,7 +180,7 @@ pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
 fn walk(folder: &Path, depth: usize, files: &mut VecDeque<PathBuf>) -> Result<()> {
     let place = folder.display().to_string();
     if depth > MAX_DEPTH {
-        return Err(Error::argument(place, format!("is nested more than {MAX_DEPTH} folders deep")));
+        return Err(Error::argument(place, format!("nested more than {MAX_DEPTH} folders deep")));
     }
     let io = |error: io::Error| Error::io(&place, &error);
     let mut entries = fs::read_dir(folder).map_err(io)?.collect::<io::Result<Vec<_>>>().map_err(io)?;

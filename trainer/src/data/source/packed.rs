@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path, reading: &ReadOptions) -> Result<PackedTokenFile
         return Ok(packed.without_labels());
     }
     if packed.count() > 0 && packed.label(0).is_none() {
-        let message = "has no class; pack the texts again with classes";
+        let message = "no class; pack the texts again with classes";
         return Err(Error::argument(format!("{place}: record 0"), message));
     }
     let most = if reading.classes.is_empty() { u32::MAX } else { reading.classes.len() as u32 };

@@ -83,7 +83,7 @@ impl CausalLm {
     ) -> Result<Self> {
         check_parts(&*records, 1..=1, "one")?;
         if length == 0 {
-            return Err(Error::argument("max_length", "is 0; a sequence has at least one token"));
+            return Err(Error::argument("max_length", "must be at least 1"));
         }
         for &id in frame.before.iter().chain(&frame.after) {
             in_vocabulary("frame", id, records.vocabulary())?;

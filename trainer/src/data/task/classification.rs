@@ -39,9 +39,9 @@ impl ClassificationTask {
             let place = || format!("record {record}");
             let label = records
                 .label(record)
-                .ok_or_else(|| Error::argument(place(), "has no class; every text needs one"))?;
+                .ok_or_else(|| Error::argument(place(), "no class; every text needs one"))?;
             if classes > 0 && label >= classes {
-                let message = format!("has class {label}, but num_classes is {classes}");
+                let message = format!("class {label}, but num_classes is {classes}");
                 return Err(Error::argument(place(), message));
             }
             if frame.is_empty() && records.length(record, 0) == 0 {

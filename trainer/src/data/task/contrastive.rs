@@ -38,7 +38,7 @@ impl ContrastiveTask {
         let max_content = frame.max_content(length)?;
         let empty = |record: &usize| (0..2).any(|part| records.length(*record, part) == 0);
         if let Some(record) = (0..records.count()).find(empty) {
-            let message = "has an empty text; an example needs an anchor and a positive text";
+            let message = "empty text; an example needs an anchor and a positive text";
             return Err(Error::argument(format!("record {record}"), message));
         }
         Ok(Self { records, frame, max_content })

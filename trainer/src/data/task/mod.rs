@@ -205,7 +205,7 @@ fn check_parts(records: &dyn Records, wanted: std::ops::RangeInclusive<usize>, w
     if wanted.contains(&records.parts()) {
         return Ok(());
     }
-    let message = format!("have {} token lists each, the task needs {what}", records.parts());
+    let message = format!("{} token lists each, but the task needs {what}", records.parts());
     Err(Error::argument("records", message))
 }
 
@@ -224,7 +224,7 @@ fn check_mlm_probability(probability: f64) -> Result<()> {
 }
 
 fn missing(token: &str, why: &str) -> Error {
-    Error::new(ErrorKind::Missing, "tokenizer", format!("has no {token} token; {why}"))
+    Error::new(ErrorKind::Missing, "tokenizer", format!("no {token} token; {why}"))
 }
 
 /// Returns a list, truncated to `most` tokens.

@@ -48,7 +48,7 @@ impl Seq2SeqTask {
         let empty =
             |record: &usize| (0..2).any(|part| records.length(*record, part) == 0 && frames[part].is_empty());
         if let Some(record) = (0..records.count()).find(empty) {
-            return Err(Error::argument(format!("record {record}"), "has an empty text; leave it out"));
+            return Err(Error::argument(format!("record {record}"), "empty text; leave it out"));
         }
         Ok(Self {
             start: settings.decoder_start_token_id(records.vocabulary())?,

@@ -138,7 +138,7 @@ impl SpanCorruption {
         let limit = (0..records.count()).map(length).max().unwrap_or(0).max(1);
         let size = shape.longest([settings.max_length, settings.max_target_length()], limit);
         if size == 0 {
-            let message = format!("is {}, which is too short for a text; raise it", settings.max_length);
+            let message = format!("{} is too short for a text; raise it", settings.max_length);
             return Err(Error::argument("max_length", message));
         }
         let windows = Windows::new(&*records, size, |record| records.length(record, 0));

@@ -42,7 +42,8 @@ impl SpecialTokens {
     /// Returns the number of text tokens that fit a sequence of `length` rows.
     pub(super) fn max_content(&self, length: usize) -> Result<usize> {
         length.checked_sub(self.len()).filter(|&max_content| max_content > 0).ok_or_else(|| {
-            let message = format!("is {length}, but each text has {} special tokens; raise it", self.len());
+            let message =
+                format!("{length} is too short for the {} special tokens of each text; raise it", self.len());
             Error::argument("max_length", message)
         })
     }

@@ -36,7 +36,11 @@ impl General {
     pub(crate) fn open(path: &Path, reason: &str) -> Result<(Self, File)> {
         let within = |error: Error| error.within(&path.display().to_string());
         let folder = OnnxFolder::find(path).ok_or_else(|| {
-            Error::new(siskin_format::ErrorKind::Missing, path.display().to_string(), "has no graph")
+            Error::new(
+                siskin_format::ErrorKind::Missing,
+                path.display().to_string(),
+                "no ONNX graph in this folder",
+            )
         })?;
         let mut parts = Vec::new();
         let mut config = hugging_face::plain_config(&folder.home).map_err(within)?.unwrap_or_default();

@@ -156,7 +156,7 @@ fn tensor(tensor: &OnnxTensor<'_>, store: &mut ExternalData) -> Result<pb::Tenso
         Some(block) => {
             let mut floats = vec![0.0; data.len() / 2];
             if !block.dequantize_row(&data, &mut floats) {
-                return Err(Error::corrupt("numbers", "have the wrong count"));
+                return Err(Error::corrupt("numbers", "wrong number of values"));
             }
             floats.into_iter().flat_map(f32::to_le_bytes).collect()
         }

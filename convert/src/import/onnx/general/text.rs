@@ -243,7 +243,7 @@ fn rows(tensor: &NamedTensor, count: usize) -> Result<OutputMatrix> {
         [_, columns] => (columns, 1),
         _ => {
             let message =
-                format!("has shape {:?}, not [texts, tokens, columns] or [texts, columns]", tensor.shape);
+                format!("shape {:?}, expected [texts, tokens, columns] or [texts, columns]", tensor.shape);
             return Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), message));
         }
     };
@@ -324,11 +324,11 @@ fn tensor(name: String, shape: Vec<usize>, numbers: TensorElements) -> NamedTens
 fn nothing(port: &siskin_backend::external_model::PortInfo) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
-        let message = "is an unknown input; pass named tensors";
+        let message = "unknown input; pass named tensors";
         return Err(Error::unsupported(format!("input {}", port.name), message));
     };
     let (Some(heads), Some(columns)) = (heads, columns) else {
-        let message = "has no fixed number of heads and columns";
+        let message = "no fixed number of heads and columns";
         return Err(Error::unsupported(format!("input {}", port.name), message));
     };
     let shape = vec![batch.unwrap_or(1), heads, 0, columns];

@@ -23,7 +23,7 @@ import kotlinx.coroutines.withContext
  * Canceling the calling coroutine cancels the native call within milliseconds. The coroutine resumes with a
  * `CancellationException` once the native call has ended; the handle is restored to its state before the call. There is
  * one exception: if a sliding window of a [Session] has moved or a recurrent state has changed, a canceled prompt that
- * follows other tokens stays partly processed, and [Session.stats] returns the number of tokens.
+ * follows other tokens stays partly processed; [Session.stats] tells how many tokens the session then holds.
  */
 public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
     private val mutex = Mutex()

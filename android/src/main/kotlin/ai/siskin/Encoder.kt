@@ -3,7 +3,7 @@ package ai.siskin
 
 import kotlinx.coroutines.runBlocking
 
-/** Options of an encoder. `null` is the default. */
+/** Options for an encoder. `null` is the default. */
 public class EncoderOptions {
     /**
      * Whether to use the task head of the model: required by [Encoder.classify], [Encoder.rerank], [Encoder.tag],
@@ -20,7 +20,7 @@ public class EncoderOptions {
     /** What happens to texts with more tokens than the model supports. Default: [OverflowMode.Error]. */
     public var onOverflow: OverflowMode? = null
 
-    /** How hidden states are pooled to one vector. Default: the model's own pooling. */
+    /** How hidden states are pooled into one vector. Default: the model's own pooling. */
     public var pooling: Pooling? = null
 
     /**
@@ -70,7 +70,7 @@ public sealed class OverflowMode(internal val code: Int) {
     internal fun overlapTokens(): Int = if (this is Window) nonNegative("overlap", overlap) else 0
 }
 
-/** How hidden states are pooled to one vector. */
+/** How hidden states are pooled into one vector. */
 public enum class Pooling {
     /** The mean over all tokens. */
     MEAN,

@@ -128,8 +128,8 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
     /** Opens models. */
     public companion object {
         /**
-         * Opens the model at a path: a `.siskin` file, or a non-`.siskin` model, which is packed once. The file
-         * must not be written to or truncated while the model or anything created from it is open.
+         * Opens the model at a path: a `.siskin` file, or a model in another supported format, which is packed once.
+         * The file must not be written to or truncated while the model or anything created from it is open.
          */
         public suspend fun open(path: String, options: ModelOptions = ModelOptions()): Model =
             open(options) { NativeModel.open(path.encodeToByteArray(), it) }

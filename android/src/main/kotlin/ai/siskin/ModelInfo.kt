@@ -42,7 +42,9 @@ public enum class Capability {
     /** Text generation: sessions; with [ENCODE], also [Model.seq2Seq]. */
     GENERATE,
 
-    /** Encoding of texts: encoders; with [GENERATE], [Model.seq2Seq] instead. */
+    /**
+     * Encodes texts: [Model.encoder]. With [GENERATE], the model is an encoder-decoder model: use [Model.seq2Seq].
+     */
     ENCODE,
 
     /** A chat template. */

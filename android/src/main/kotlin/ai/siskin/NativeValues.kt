@@ -41,7 +41,7 @@ internal fun nonNegative(name: String, value: Int): Int = atLeast(0, name, value
 internal fun nonNegative(name: String, value: Long): Long = atLeast(0, name, value)
 
 private fun atLeast(minimum: Long, name: String, value: Long): Long {
-    if (value < minimum) throw SiskinException.Argument(name, "is $value; must be at least $minimum")
+    if (value < minimum) throw SiskinException.Argument(name, "must be at least $minimum, got $value")
     return value
 }
 

@@ -84,7 +84,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
      * Begins the answer to a prompt, which [next] then generates. The prompt becomes a user message if the model has a
      * chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. Literal
      * control tokens in the text are not parsed as such. Suspends while the session is paused. After a cancellation,
-     * the text is not part of the conversation, with the exception that [CancellableHandle] states.
+     * the text is not part of the conversation, except as described for [CancellableHandle].
      */
     public suspend fun prompt(text: String): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = hasChatTemplate, since) { NativeSession.prompt(it, text.encodeToByteArray()) }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** Functions of the whole library. */
+/** Library-wide functions. */
 public object Siskin {
     /** The version of the library, such as `0.1.0`. */
     @JvmStatic

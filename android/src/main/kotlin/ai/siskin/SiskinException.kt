@@ -2,8 +2,8 @@
 package ai.siskin
 
 /**
- * An error of the library. [code] is stable, [location] is the location (a file, section and field, or the name of an
- * argument), and [message] says what is wrong and, where possible, what to do.
+ * An error of the library. [code] is stable, [location] says where it occurred (a file, section and field, or the name
+ * of an argument), and [message] says what is wrong and, where possible, what to do.
  */
 public sealed class SiskinException(
     /** The stable error code. */
@@ -74,7 +74,7 @@ public sealed class SiskinException(
 
     /** The handle is closed. */
     public class Closed internal constructor(location: String) :
-        State(location, "is closed; create a new one")
+        State(location, "closed; create a new one")
 
     /**
      * The call was canceled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be repeated. A call

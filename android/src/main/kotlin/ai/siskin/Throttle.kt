@@ -10,8 +10,8 @@ public sealed class Throttle(internal val mode: Int, internal val value: Float) 
     public data object Adaptive : Throttle(1, 0f)
 
     /**
-     * At most this many tokens per second for each sequence in decode, with no more threads than that requires. Prefill
-     * and encoding run as fast as the thermal and power states allow.
+     * At most this many tokens per second for each sequence during decoding, with no more threads than that requires.
+     * Prefill and encoding run as fast as the thermal and power states allow.
      */
     public data class TokensPerSecond(
         /** Above 0. */

@@ -64,7 +64,7 @@ public class Transcriber internal constructor(pointer: Long) :
      */
     public suspend fun transcribePcm16(pcm: ByteBuffer, sampleRate: Int, channels: Int = 1): Transcript {
         if (channels !in 1..MAX_CHANNELS) {
-            throw SiskinException.Argument("channels", "is $channels; must be from 1 to $MAX_CHANNELS")
+            throw SiskinException.Argument("channels", "must be from 1 to $MAX_CHANNELS, got $channels")
         }
         val rate = positive("sampleRate", sampleRate)
         val audio = directView(pcm)

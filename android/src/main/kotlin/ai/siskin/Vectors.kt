@@ -11,7 +11,7 @@ import kotlin.math.sqrt
  */
 public fun FloatArray.cosineSimilarity(other: FloatArray): Float {
     if (size != other.size) {
-        throw SiskinException.Argument("other", "has ${other.size} dimensions; must have $size, like the first vector")
+        throw SiskinException.Argument("other", "${other.size} dimensions; must have $size, like the first vector")
     }
     var product = 0.0
     var squares = 0.0

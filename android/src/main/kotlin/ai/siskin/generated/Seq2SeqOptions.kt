@@ -3,7 +3,7 @@
 package ai.siskin
 
 /**
- * Options of sequence-to-sequence generation, whose defaults are those of the model's configuration for the task.
+ * Options for sequence-to-sequence generation, whose defaults are those of the model's configuration for the task.
  * `null` is the default.
  */
 public class Seq2SeqOptions {
@@ -34,7 +34,7 @@ public class Seq2SeqOptions {
     /** The text before each input, such as `summarize: `. */
     public var prefix: String? = null
 
-    /** The sampling options. They are used with one beam. */
+    /** The sampling options. Only used without beam search. */
     public var sampler: Sampler? = null
 
     /** Sets the options that are not `null`. */
