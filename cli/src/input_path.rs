@@ -54,7 +54,7 @@ fn missing(path: &Path, what: &str, is_model: bool) -> Error {
         Some(name) => format!("{what}; did you mean `{name}`?"),
         None => what.to_owned(),
     };
-    Error::new(ErrorKind::Io, path.display().to_string(), message)
+    Error::new(ErrorKind::Missing, path.display().to_string(), message)
 }
 
 /// Returns an existing path with a similar name in the same folder, or for a model the name of the built-in one.

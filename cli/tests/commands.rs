@@ -59,26 +59,26 @@ fn exit_codes_tell_what_is_wrong() {
     for (arguments, code) in [
         (&["verify", bad][..], 3),
         (&["run", bad, "hello"], 3),
-        (&["run", "/no/such/model", "hello"], 1),
-        (&["verify", "/no/such/model"], 1),
-        (&["tokenize", "/no/such/model", "a"], 1),
-        (&["convert", "/no/such/model", "-o", "out.siskin"], 1),
+        (&["run", "/no/such/model", "hello"], 3),
+        (&["verify", "/no/such/model"], 3),
+        (&["tokenize", "/no/such/model", "a"], 3),
+        (&["convert", "/no/such/model", "-o", "out.siskin"], 3),
         (&["run", bad], 2),
         (&["run", bad, ""], 2),
         (&["run", bad, "hello", "--kv", "q8_0"], 2),
         (&["run", bad, "hello", "--top-p", "7"], 2),
         (&["run", bad, "hello", "--logit-bias", "7"], 2),
         (&["bench", bad, "--cpu-features", "x"], 2),
-        (&["run", "shakespeare", "-f", "/no/such/file"], 1),
-        (&["perplexity", "shakespeare", "/no/such/file"], 1),
-        (&["inspect", "/no/such/model"], 1),
-        (&["chat", "/no/such/model"], 1),
-        (&["export", "/no/such/model", "-o", "out.gguf"], 1),
+        (&["run", "shakespeare", "-f", "/no/such/file"], 3),
+        (&["perplexity", "shakespeare", "/no/such/file"], 3),
+        (&["inspect", "/no/such/model"], 3),
+        (&["chat", "/no/such/model"], 3),
+        (&["export", "/no/such/model", "-o", "out.gguf"], 3),
         (&["verify", "shakespeare"], 0),
         (&["tokenize", "shakespeare", "ROMEO:"], 0),
         (&["convert", "shakespeare", "-o", "out.siskin"], 2),
         (&["run", "shakespeare", "a", "--contxt", "9"], 2),
-        (&["logits", bad, "--input", "/no/such/file", "--output", "/no/such/file"], 1),
+        (&["logits", bad, "--input", "/no/such/file", "--output", "/no/such/file"], 3),
         (&["doctor"], 0),
         (&["help"], 0),
     ] {
@@ -149,7 +149,7 @@ fn errors_name_options_paths_and_ranges_of_the_command_line() {
     for (arguments, code, words) in [
         (with(&["--temperature", "-1"]), 2, "--temperature: expected"),
         (with(&["--top-k", "-1"]), 2, "'-1' for '--top-k"),
-        (with(&["--adapter", "no-adapter.siskin"]), 1, "no-adapter.siskin: no such file or directory"),
+        (with(&["--adapter", "no-adapter.siskin"]), 3, "no-adapter.siskin: no such file or directory"),
         (with(&["--skip-layers", "99"]), 2, "--skip-layers: layer 99 is out of range"),
         (vec!["bench", "shakespeare", "--prompt", "999999"], 4, "reduce --prompt"),
         (
@@ -414,10 +414,10 @@ fn the_built_in_model_runs_by_its_name() {
 #[test]
 fn a_missing_model_is_not_a_prompt() {
     let found = siskin(&["run", "shakespear", "ROMEO:"], b"");
-    assert_eq!(found.status.code(), Some(1));
+    assert_eq!(found.status.code(), Some(3));
     assert!(errors(&found).contains("did you mean `shakespeare`?"), "{}", errors(&found));
     let found = siskin(&["run", "qwen3:0.6b"], b"");
-    assert_eq!((found.status.code(), found.stdout.len()), (Some(1), 0), "{}", errors(&found));
+    assert_eq!((found.status.code(), found.stdout.len()), (Some(3), 0), "{}", errors(&found));
     let found = siskin(&["run", "Why is the sky blue?"], b"");
     assert!(errors(&found).contains("siskin run shakespeare \"Why"), "{}", errors(&found));
 }

@@ -67,7 +67,7 @@ fn variables_reach_the_chat_template() {
     let unused = run(&["--template-var", "thinking=false"]);
     assert!(errors(&unused).contains("warning: the chat template of the model does not use `thinking`"));
     for (options, code, words) in [
-        (&["--tools", "/no/such/file"][..], 1, "no such file"),
+        (&["--tools", "/no/such/file"][..], 3, "no such file"),
         (&["--tools", tools, "--raw"], 2, "cannot be combined with --raw"),
         (&["--template-var", "messages=[]"], 2, "cannot be set"),
         (&["--documents", &format!("{folder}/config.json")], 2, "not a JSON list"),

@@ -469,8 +469,8 @@ fn who_does_not_listen_ends_it_quietly() {
 #[test]
 fn a_missing_model_is_an_error_line() {
     let output = siskin(&["serve", "/no/such/model"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(values(&output)[0]["error"]["code"], 100);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(values(&output)[0]["error"]["code"], 104);
 }
 
 /// The speech model downloaded by `cargo xtask model whisper`.

@@ -148,7 +148,7 @@ fn runs_that_fail_the_check_do_not_start() {
         .or_else(|_| std::fs::remove_dir_all(place.0.join("texts")))
         .unwrap();
     let without = place.siskin(&["train", "small.toml"]);
-    assert_eq!(without.status.code(), Some(1), "{}", text(&without.stderr));
+    assert_eq!(without.status.code(), Some(3), "{}", text(&without.stderr));
     assert!(text(&without.stderr).contains("no such file or directory"), "{}", text(&without.stderr));
     assert!(text(&without.stderr).contains("small.toml: "), "{}", text(&without.stderr));
     let missing = place.siskin(&["train", "report", "nowhere.run"]);

@@ -173,7 +173,7 @@ fn folders_are_read_in_name_order() {
     std::fs::create_dir_all(root.join("empty")).unwrap();
     let error = read(&[root.join("empty")]).err().unwrap();
     assert!(error.to_string().contains(".txt, .text, .md, .jsonl"), "{error}");
-    assert_eq!(read(&[root.join("nothing")]).err().unwrap().kind(), ErrorKind::Io);
+    assert_eq!(read(&[root.join("nothing")]).err().unwrap().kind(), ErrorKind::Missing);
     std::fs::write(root.join("b/x.tokens"), "no tokens").unwrap();
     let failed: Vec<_> = read(&[root]).unwrap().collect();
     assert!(failed.last().unwrap().as_ref().err().unwrap().location().contains("x.tokens"));

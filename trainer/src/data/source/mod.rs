@@ -157,7 +157,7 @@ pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
     for path in paths {
         let place = path.display().to_string();
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::new(ErrorKind::Io, &*place, "no such file or directory"),
+            io::ErrorKind::NotFound => Error::new(ErrorKind::Missing, &*place, "no such file or directory"),
             _ => Error::io(&*place, &error),
         })?;
         if !metadata.is_dir() {
