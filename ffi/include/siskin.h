@@ -88,7 +88,7 @@ typedef enum siskin_error_kind {
     SISKIN_ERROR_UNSUPPORTED = 102,
     /// The major version of the file is unknown.
     SISKIN_ERROR_VERSION = 103,
-    /// The file lacks something that the model needs.
+    /// A file does not exist, or lacks something that the model needs.
     SISKIN_ERROR_MISSING = 104,
     /// A tensor has a shape or type that the architecture does not allow.
     SISKIN_ERROR_SHAPE = 105,
@@ -619,6 +619,8 @@ typedef enum siskin_kv_cache_type {
     SISKIN_KV_CACHE_F16 = 2,
     /// f32.
     SISKIN_KV_CACHE_F32 = 3,
+    /// 14-bit integers with scales: the memory of f16, and at least its precision.
+    SISKIN_KV_CACHE_INT14 = 4,
 } siskin_kv_cache_type;
 
 /// Session options. Null selects the defaults. Freed with `siskin_session_options_free`.

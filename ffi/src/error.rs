@@ -17,7 +17,7 @@ pub const SISKIN_ERROR_CORRUPT: siskin_error_kind = 101;
 pub const SISKIN_ERROR_UNSUPPORTED: siskin_error_kind = 102;
 /// The major version of the file is unknown.
 pub const SISKIN_ERROR_VERSION: siskin_error_kind = 103;
-/// The file lacks something that the model needs.
+/// A file does not exist, or lacks something that the model needs.
 pub const SISKIN_ERROR_MISSING: siskin_error_kind = 104;
 /// A tensor has a shape or type that the architecture does not allow.
 pub const SISKIN_ERROR_SHAPE: siskin_error_kind = 105;

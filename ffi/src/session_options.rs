@@ -44,6 +44,8 @@ pub const SISKIN_KV_CACHE_INT8: siskin_kv_cache_type = 1;
 pub const SISKIN_KV_CACHE_F16: siskin_kv_cache_type = 2;
 /// f32.
 pub const SISKIN_KV_CACHE_F32: siskin_kv_cache_type = 3;
+/// 14-bit integers with scales: the memory of f16, and at least its precision.
+pub const SISKIN_KV_CACHE_INT14: siskin_kv_cache_type = 4;
 
 /// Converts a KV cache type.
 pub(crate) fn kv_cache_type(kind: siskin_kv_cache_type) -> Outcome<Option<CacheType>> {
@@ -52,6 +54,7 @@ pub(crate) fn kv_cache_type(kind: siskin_kv_cache_type) -> Outcome<Option<CacheT
         SISKIN_KV_CACHE_INT8 => Ok(Some(CacheType::Int8)),
         SISKIN_KV_CACHE_F16 => Ok(Some(CacheType::F16)),
         SISKIN_KV_CACHE_F32 => Ok(Some(CacheType::F32)),
+        SISKIN_KV_CACHE_INT14 => Ok(Some(CacheType::Int14)),
         other => {
             Err(PendingError::argument("kv_cache_type", format!("{other} is not a siskin_kv_cache_type")))
         }

@@ -92,7 +92,9 @@ fn sequences_in_one_batch_give_what_each_gives_alone() {
         let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let (a, b) = (&golden.ids[0], &golden.ids[1][..9]);
         let alone = [score(&model, a, 64), score(&model, b, 64)];
-        let options = siskin::SessionOptions { batch: 64, ..Default::default() };
+        // The batch holds more tokens than the context of one sequence.
+        let context = a.len().max(b.len());
+        let options = siskin::SessionOptions { batch: 64, context, ..Default::default() };
         let mut context = model.context(&options, 2, 64).unwrap();
         let (first, second) = (context.create(), context.create());
         let piece = |sequence, tokens| siskin::BatchEntry::new(sequence, tokens, siskin::OutputRows::All);

@@ -32,7 +32,7 @@ extension SiskinError {
         case unsupported
         /// The file's major version is unknown.
         case version
-        /// The file lacks something that the model needs.
+        /// A file does not exist, or lacks something that the model needs.
         case missing
         /// A tensor has a shape or type that the architecture does not allow.
         case shape

@@ -128,7 +128,7 @@ impl LoadedModel {
             types,
             context_length,
             max_sequences,
-            max_batch_tokens: limits.batch.clamp(1, context_length),
+            max_batch_tokens: limits.batch.clamp(1, context_length.saturating_mul(max_sequences)),
             encoder_context,
         };
         Ok(ContextOptions { window: limits.window, ..ContextOptions::decoder(cache, output_rows.max(1)) })

@@ -31,7 +31,7 @@ kinds! {
     Unsupported = 102,
     /// The file's major version is unknown.
     Version = 103,
-    /// A tensor, section or field that the model requires is absent from the file.
+    /// A file does not exist, or lacks a tensor, section or field that the model requires.
     Missing = 104,
     /// A tensor has a shape or type that the architecture does not allow.
     Shape = 105,

@@ -28,6 +28,8 @@ public enum KVCacheType: Sendable, Hashable {
     case f16
     /// f32.
     case f32
+    /// 14-bit integers with scales: the memory of f16, and at least its precision.
+    case int14
 }
 
 extension KVCacheType? {
@@ -38,6 +40,7 @@ extension KVCacheType? {
         case .int8: SISKIN_KV_CACHE_INT8
         case .f16: SISKIN_KV_CACHE_F16
         case .f32: SISKIN_KV_CACHE_F32
+        case .int14: SISKIN_KV_CACHE_INT14
         }
     }
 }

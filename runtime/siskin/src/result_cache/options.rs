@@ -52,7 +52,13 @@ impl Fields {
     }
 
     fn cache_type(&mut self, kind: Option<CacheType>) -> &mut Self {
-        self.option(kind.and_then(|kind| CacheType::NAMES.iter().position(|(known, _)| *known == kind)))
+        // Part of saved keys: a new type takes a new number.
+        self.option(kind.map(|kind| match kind {
+            CacheType::Int8 => 0,
+            CacheType::F16 => 1,
+            CacheType::F32 => 2,
+            CacheType::Int14 => 3,
+        }))
     }
 }
 

@@ -28,7 +28,7 @@ public sealed class SiskinException(
     public class Version internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_VERSION, location, message)
 
-    /** The file lacks something that the model needs. */
+    /** A file does not exist, or lacks something that the model needs. */
     public class Missing internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_MISSING, location, message)
 

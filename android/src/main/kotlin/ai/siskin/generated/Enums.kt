@@ -30,6 +30,9 @@ public enum class KvCacheType(
 
     /** f32. */
     F32(3),
+
+    /** 14-bit integers with scales: the memory of f16, and at least its precision. */
+    INT14(4),
 }
 
 /** How much memory is returned to the system. */
