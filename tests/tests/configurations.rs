@@ -271,8 +271,9 @@ fn our_own_onnx_models_become_their_graphs_again() {
     let usual = ["longformer", "whisper"].map(|name| (name, paths::data("golden-texts").join(name)));
     let names = READERS.iter().map(|(name, _)| *name).chain(WRITERS.iter().copied());
     let all = names.map(|name| (name, folder(name))).chain(usual);
-    // An encoder, an encoder–decoder, two decoders, and audio.
-    let stands = ["modernbert-labels", "t5-own-head", "olmo3", "qwen3-moe-window", "whisper"];
+    // Two encoders, one of them with global attention, an encoder–decoder, two decoders, and audio.
+    let stands =
+        ["modernbert-labels", "longformer-classes", "t5-own-head", "olmo3", "qwen3-moe-window", "whisper"];
     for (name, folder) in cases("models", all, |(name, _)| stands.contains(name)) {
         let file = packed(&folder).unwrap();
         let onnx = written(&file, "onnx", &format!("{name}.onnx")).unwrap();

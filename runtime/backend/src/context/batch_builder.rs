@@ -60,7 +60,7 @@ impl BatchBuilder<'_> {
         Ok(texts.iter().zip(&checked).try_for_each(|(text, checked)| {
             let before = self.batch.global_rows.len();
             if graph.has_global_attention() {
-                self.batch.mark_global(text.global_positions, checked.count);
+                self.batch.mark_global(checked.global_positions, checked.count);
             }
             let global_tokens = self.batch.global_rows.len() - before;
             self.table.begin_encoding(

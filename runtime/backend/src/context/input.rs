@@ -5,9 +5,9 @@ use siskin_kernels::ops::attention::HIDDEN;
 use crate::cancel::CancelHandle;
 use crate::{Batch, TokenRow};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::Graph;
 use siskin_graph::adapter::AdapterSlot;
 use siskin_graph::arch::ModelConfig;
+use siskin_graph::{Graph, OutputHead};
 
 /// The tokens of a sequence that give outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,8 @@ pub struct SequenceInput<'a> {
     pub outputs: OutputRows<'a>,
     /// Input features in frame-major order, for models that take features instead of tokens. `tokens` is empty then.
     pub features: &'a [f32],
-    /// Positions with global attention, for models with local attention such as Longformer; empty: none.
+    /// Positions with global attention, for models with local attention such as Longformer; empty: none, or the first
+    /// one if the graph's head is a classifier.
     pub global_positions: &'a [usize],
     /// For models with a convolution over token positions, the padding token after the sequence if it was padded; ignored
     /// by other models.
@@ -109,9 +110,11 @@ pub struct SequenceInput<'a> {
 }
 
 /// A validated sequence.
-pub(super) struct CheckedInput {
+pub(super) struct CheckedInput<'a> {
     /// Its number of rows.
     pub count: usize,
+    /// Its positions with global attention.
+    pub global_positions: &'a [usize],
     /// The padding token after the sequence, if it was padded.
     pub padding_token: Option<u32>,
 }
@@ -124,11 +127,17 @@ pub(super) struct InputRules<'a> {
 
 impl InputRules<'_> {
     /// Validates whole sequences.
-    pub(super) fn check(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<CheckedInput>> {
+    pub(super) fn check<'a>(&self, texts: &[SequenceInput<'a>]) -> Result<Vec<CheckedInput<'a>>> {
         let has_convolution = self.graph.has_convolution();
-        let check = |(index, text): (usize, &SequenceInput<'_>)| {
+        let classifies = self.graph.head == OutputHead::Class && self.graph.has_global_attention();
+        let check = |(index, text): (usize, &SequenceInput<'a>)| {
+            let count = self.rows_of(text)?;
             let padding_token = text.padding_token.filter(|_| has_convolution);
-            let checked = CheckedInput { count: self.rows_of(text)?, padding_token };
+            let global_positions = match text.global_positions {
+                [] if classifies && count > 0 => &[0],
+                positions => positions,
+            };
+            let checked = CheckedInput { count, global_positions, padding_token };
             self.check_text(text, &checked)?;
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
                 return Err(Error::argument("texts", "two of them name the same sequence"));
@@ -138,7 +147,7 @@ impl InputRules<'_> {
         texts.iter().enumerate().map(check).collect()
     }
 
-    fn check_text(&self, text: &SequenceInput<'_>, checked: &CheckedInput) -> Result<()> {
+    fn check_text(&self, text: &SequenceInput<'_>, checked: &CheckedInput<'_>) -> Result<()> {
         let count = checked.count;
         text.outputs.check()?;
         check_tokens(text.tokens, self.config.vocabulary)?;
@@ -221,11 +230,11 @@ impl Batch {
     pub(super) fn push_text(
         &mut self,
         text: &SequenceInput<'_>,
-        checked: &CheckedInput,
+        checked: &CheckedInput<'_>,
         before: usize,
         columns: usize,
     ) {
-        let &CheckedInput { count, padding_token } = checked;
+        let &CheckedInput { count, padding_token, .. } = checked;
         let first = self.rows.len();
         self.output_rows.extend(text.outputs.of(count).map(|token| first + token));
         for position in 0..count {

@@ -361,13 +361,8 @@ impl Encoder {
         self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
         self.make_sequences(batch.len());
         let Some(context) = &mut self.context else { return Ok(()) };
-        let marks_first = self.facts.marks && self.facts.head == OutputHead::Class;
-        let text = |(&index, &sequence): (&usize, &usize)| {
-            let text = early_exit::text(&texts[index], sequence, output_rows);
-            let global_positions =
-                if marks_first && text.global_positions.is_empty() { &[0] } else { text.global_positions };
-            SequenceInput { global_positions, ..text }
-        };
+        let text =
+            |(&index, &sequence): (&usize, &usize)| early_exit::text(&texts[index], sequence, output_rows);
         let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
         context.encode(&pieces)?;
         self.work.batches += 1;
