@@ -27,7 +27,7 @@ unsupported! {
     ClampedGate: "a clamped gate";
     L2Normalize: "L2 normalization of rows";
     DecayGate: "linear attention";
-    CausalConv1d: "linear attention";
+    CausalConv1d: "a causal convolution";
     LinearAttention: "linear attention";
 }
 
