@@ -1,5 +1,7 @@
 //! Models with each element type of the KV cache: close to exact attention, and the same bits on every path.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
 use siskin::encoder::EncoderInput;
 use siskin::{
     CacheType, CpuFeatures, DeviceKind, EncoderOptions, Model, OutputRows, SessionOptions, StreamingWindow,

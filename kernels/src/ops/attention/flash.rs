@@ -106,14 +106,31 @@ impl<'a> PreparedQueries<'a> {
     }
 }
 
+/// Expands `$body` with the better integer dot products if there are any, else with those of the vectors.
+macro_rules! with_dots {
+    ($dots:expr, $s:expr, |$d:ident| $body:expr) => {
+        match $dots {
+            Some($d) => $body,
+            None => {
+                let $d = $s;
+                $body
+            }
+        }
+    };
+}
+
 /// Products with SIMD, `V` vectors at a time.
-struct Vectors<'a, const V: usize> {
+struct Vectors<'a, D, const V: usize> {
     cache: CacheType,
     columns: usize,
     prepared: PreparedQueries<'a>,
+    /// Better integer dot products than those of the vectors.
+    dots: Option<D>,
 }
 
-impl<S: Simd + IntegerDot<Vectors = S>, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
+impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usize> AttentionProducts<S>
+    for Vectors<'_, D, V>
+{
     #[inline(always)]
     fn score(
         &mut self,
@@ -141,8 +158,22 @@ impl<S: Simd + IntegerDot<Vectors = S>, const V: usize> AttentionProducts<S> for
         match self.cache {
             CacheType::F16 => float!(F16Numbers),
             CacheType::F32 => float!(F32Numbers),
-            CacheType::Int8 => int8::score::<S, V>(s, &self.prepared.quantized, group, chunk, seen, scores),
-            CacheType::Int14 => int14::score::<S, V>(s, &self.prepared.rotated, group, chunk, seen, scores),
+            CacheType::Int8 => with_dots!(self.dots, s, |d| int8::score::<_, V>(
+                d,
+                &self.prepared.quantized,
+                group,
+                chunk,
+                seen,
+                scores
+            )),
+            CacheType::Int14 => with_dots!(self.dots, s, |d| int14::score::<_, V>(
+                d,
+                &self.prepared.rotated,
+                group,
+                chunk,
+                seen,
+                scores
+            )),
         }
     }
 
@@ -169,8 +200,12 @@ impl<S: Simd + IntegerDot<Vectors = S>, const V: usize> AttentionProducts<S> for
         match self.cache {
             CacheType::F16 => float!(F16Numbers),
             CacheType::F32 => float!(F32Numbers),
-            CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
-            CacheType::Int14 => int14::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
+            CacheType::Int8 => {
+                with_dots!(self.dots, s, |d| int8::mix::<_, V>(d, columns, parts, chunk, seen, weights, sums))
+            }
+            CacheType::Int14 => with_dots!(self.dots, s, |d| int14::mix::<_, V>(
+                d, columns, parts, chunk, seen, weights, sums
+            )),
         }
     }
 }
@@ -187,6 +222,7 @@ macro_rules! with_vectors {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use with_vectors;
 
 #[inline(always)]
@@ -199,12 +235,27 @@ pub(super) fn attend<S: Simd + IntegerDot<Vectors = S>>(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
+    attend_with_dots(s, None::<S>, arguments, queries, cache, span, scratch, out);
+}
+
+/// [`attend`] with better integer dot products than those of the vectors, if there are any.
+#[inline(always)]
+pub(super) fn attend_with_dots<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>>(
+    s: S,
+    dots: Option<D>,
+    arguments: &AttentionArguments,
+    queries: &[Query<'_>],
+    cache: &dyn HeadCache,
+    span: KeySpan,
+    scratch: &mut [f32],
+    out: &mut [&mut [f32]],
+) {
     let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
     let (scratch, words) = AttentionScratch::new(scratch, columns, GROUP);
-    let prepared = PreparedQueries::new(s, arguments.cache, queries, columns, words);
+    let prepared = with_dots!(dots, s, |d| PreparedQueries::new(d, arguments.cache, queries, columns, words));
     with_vectors!(S, |V| {
-        let products = Vectors::<V> { cache: arguments.cache, columns, prepared };
+        let products = Vectors::<D, V> { cache: arguments.cache, columns, prepared, dots };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
     });
 }

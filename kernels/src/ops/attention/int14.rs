@@ -166,6 +166,7 @@ pub(super) fn score<D: IntegerDot, const V: usize>(
             match part.len() {
                 1 => d.outline(RotatedScore::<1, V> { queries, first, chunk, block, scores }),
                 2 => d.outline(RotatedScore::<2, V> { queries, first, chunk, block, scores }),
+                _ if const { D::SUMS / V < 3 } => {}
                 _ => d.outline(RotatedScore::<3, V> { queries, first, chunk, block, scores }),
             }
         }
@@ -314,6 +315,7 @@ fn mix_strip<D: IntegerDot, const V: usize>(
             2 => {
                 d.outline(FixedStrip::<2, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
             }
+            _ if const { D::SUMS / V < 3 } => {}
             _ => {
                 d.outline(FixedStrip::<3, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
             }

@@ -118,11 +118,3 @@ kernel!(
     crate::simd::AvxVnni,
     VECTORS[1]
 );
-#[cfg(target_arch = "aarch64")]
-kernel!(
-    "attention-dotprod",
-    CpuFeatures::NEON.with(CpuFeatures::DOTPROD),
-    "neon,dotprod",
-    crate::simd::NeonDotprod,
-    VECTORS[0]
-);

@@ -39,9 +39,11 @@ mod digits;
 mod flash;
 mod int14;
 mod int8;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(target_arch = "x86_64")]
 mod integers;
 mod kv_chunk;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod online_softmax;
 mod reference;
 mod split_k;
@@ -245,10 +247,15 @@ instantiate!(VECTORS: Function = "attention" attend(
 #[cfg(target_arch = "x86_64")]
 pub(crate) static LIST: &[Kernel<Function>] =
     &[amx::KERNEL, VECTORS[0], integers::KERNEL, VECTORS[1], VECTORS[2]];
-#[cfg(all(target_arch = "aarch64", feature = "portable"))]
-pub(crate) static LIST: &[Kernel<Function>] = &[integers::KERNEL, VECTORS[0], VECTORS[1]];
-#[cfg(all(target_arch = "aarch64", not(feature = "portable")))]
-pub(crate) static LIST: &[Kernel<Function>] = &[integers::KERNEL, VECTORS[0]];
+#[cfg(target_arch = "aarch64")]
+pub(crate) static LIST: &[Kernel<Function>] = &{
+    #[cfg(feature = "portable")]
+    let list = [neon::DOTPROD, neon::NEON, VECTORS[1]];
+    #[cfg(not(feature = "portable"))]
+    let list = [neon::DOTPROD, neon::NEON];
+    assert!(VECTORS.len() + 1 == list.len(), "one more kernel than vectors have");
+    list
+};
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) static LIST: &[Kernel<Function>] = VECTORS;
 
