@@ -619,7 +619,7 @@ typedef enum siskin_kv_cache_type {
     SISKIN_KV_CACHE_F16 = 2,
     /// f32.
     SISKIN_KV_CACHE_F32 = 3,
-    /// 14-bit integers with scales: the memory of f16, and at least its precision.
+    /// 14-bit integers with scales: the memory and about the precision of f16.
     SISKIN_KV_CACHE_INT14 = 4,
 } siskin_kv_cache_type;
 

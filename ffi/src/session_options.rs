@@ -44,7 +44,7 @@ pub const SISKIN_KV_CACHE_INT8: siskin_kv_cache_type = 1;
 pub const SISKIN_KV_CACHE_F16: siskin_kv_cache_type = 2;
 /// f32.
 pub const SISKIN_KV_CACHE_F32: siskin_kv_cache_type = 3;
-/// 14-bit integers with scales: the memory of f16, and at least its precision.
+/// 14-bit integers with scales: the memory and about the precision of f16.
 pub const SISKIN_KV_CACHE_INT14: siskin_kv_cache_type = 4;
 
 /// Converts a KV cache type.

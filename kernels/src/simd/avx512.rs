@@ -134,7 +134,6 @@ impl Simd for Avx512 {
             _mm512_fmadd_ps(x, signs, y)
         })
     }
-    /// `dpbusd` takes one operand as unsigned.
     #[inline(always)]
     fn splat_int(self, x: i32) -> Self::I {
         intrinsic!(_mm512_set1_epi32(x))

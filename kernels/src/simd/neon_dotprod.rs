@@ -64,9 +64,12 @@ impl IntegerDot for NeonDotprod {
     }
     #[inline(always)]
     fn quads(self, high: &[u32; LANES], low: &[u32; LANES]) -> Self::Quads {
-        // SAFETY: pointers come from references to sixteen lanes, and NEON is part of the target.
-        [high, low].map(|bytes| {
-            core::array::from_fn(|i| unsafe { vreinterpretq_u8_u32(vld1q_u32(bytes.as_ptr().add(4 * i))) })
+        [high, low].map(|lanes| {
+            let quarter = |i: usize| {
+                // SAFETY: there are sixteen lanes, and NEON is part of the target.
+                unsafe { vreinterpretq_u8_u32(vld1q_u32(lanes.as_ptr().add(4 * i))) }
+            };
+            [quarter(0), quarter(1), quarter(2), quarter(3)]
         })
     }
     /// The high bytes of four integers, then the low ones.

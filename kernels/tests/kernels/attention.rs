@@ -105,7 +105,9 @@ fn chunk_by_chunk(
 #[test]
 fn every_kernel_gives_the_reference_bits() {
     let mut random = TestRandom::new(12);
-    for (head_size, length) in [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (96, 70), (256, 130)] {
+    for (head_size, length) in
+        [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (96, 70), (128, 70), (256, 130), (512, 40)]
+    {
         for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32, CacheType::Int14] {
             let (blocks, _) = cache(cache_type, head_size, length, &mut random);
             let bias = random.vector(length, 2.0);
@@ -259,6 +261,64 @@ fn a_value_that_is_not_finite_does_not_hide() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Returns what one query gets from a cache with the given keys, with the values 0, 1, 2 and so on, from each kernel and
+/// the reference.
+fn over_keys(cache: CacheType, query: &[f32], keys: &[Vec<f32>]) -> Vec<Vec<f32>> {
+    let head_size = query.len();
+    let words = cache.words(head_size);
+    let mut blocks = Blocks { keys: vec![vec![0; words]], values: vec![vec![0; words]] };
+    for (slot, key) in keys.iter().enumerate() {
+        let value = vec![slot as f32; head_size];
+        store(cache, slot, &[(key, &value)], &mut blocks.keys[0], &mut blocks.values[0]);
+    }
+    let arguments = AttentionArguments { head_size, scale: 1.0, softcap: 0.0, cache };
+    let query = Query::at(keys.len() - 1, query);
+    let mut all: Vec<_> = tables()
+        .iter()
+        .map(|table| run(table, &arguments, &[query; QUERIES], &blocks).swap_remove(0))
+        .collect();
+    let (mut scores, mut columns) = (vec![0.0; CHUNK], vec![0.0; 2 * head_size]);
+    let mut want = vec![0.0; head_size];
+    reference(&arguments, &query, &blocks, &mut scores, &mut columns, &mut want);
+    all.push(want);
+    all
+}
+
+#[test]
+fn the_largest_dot_products_of_int14_do_not_wrap() {
+    // Rotated, one impulse has the same magnitude in every column: the norm is the limit, not the largest element.
+    for head_size in [64, 128, 256, 512] {
+        let impulse = |size: f32| {
+            let mut row = vec![0.0; head_size];
+            row[3] = size;
+            row
+        };
+        let keys = [impulse(-2.0), impulse(0.0), impulse(2.0)];
+        for out in over_keys(CacheType::Int14, &impulse(2.0), &keys) {
+            // The weights are those of the scores −4, 0 and 4.
+            let weights = [-4.0_f64, 0.0, 4.0].map(f64::exp);
+            let want = (weights[1] + 2.0 * weights[2]) / weights.iter().sum::<f64>();
+            assert!((f64::from(out[0]) - want).abs() < 1e-3, "{head_size}: {} {want}", out[0]);
+        }
+    }
+}
+
+#[test]
+fn rows_beyond_the_range_of_int14_are_zero_or_not_finite() {
+    let row = |x: f32| vec![x; 64];
+    for out in over_keys(CacheType::Int14, &row(1.0), &[row(1e-25), row(0.0), row(-1e-30)]) {
+        assert!(out.iter().all(|x| (x - 1.0).abs() < 1e-4), "equal weights of 0, 1 and 2: {}", out[0]);
+    }
+    for bad in [row(1e25), row(f32::INFINITY), row(f32::NAN)] {
+        for out in over_keys(CacheType::Int14, &row(1.0), &[row(1.0), bad.clone()]) {
+            assert!(out.iter().all(|x| x.is_nan()), "{:?}", out[0]);
+        }
+        for out in over_keys(CacheType::Int14, &bad, &[row(1.0), row(2.0)]) {
+            assert!(out.iter().all(|x| x.is_nan()), "{:?}", out[0]);
         }
     }
 }

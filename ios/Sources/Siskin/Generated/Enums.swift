@@ -28,7 +28,7 @@ public enum KVCacheType: Sendable, Hashable {
     case f16
     /// f32.
     case f32
-    /// 14-bit integers with scales: the memory of f16, and at least its precision.
+    /// 14-bit integers with scales: the memory and about the precision of f16.
     case int14
 }
 

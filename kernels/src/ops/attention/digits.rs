@@ -1,4 +1,4 @@
-//! Numbers as integers with a scale, and softmax weights as two 7-bit digits: what the integer caches share.
+//! Numbers as integers with a scale, and softmax weights as two 7-bit digits.
 
 use core::ops::Range;
 

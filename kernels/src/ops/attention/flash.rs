@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::int8::{self, QuantizedQueries};
 use super::int14::{self, RotatedQueries};
-use super::kv_chunk::{KvChunk, groups};
+use super::kv_chunk::{KvChunk, for_size, groups};
 use super::online_softmax::{ChunkPositions, SoftmaxState, merge, weights};
 use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
 use super::{
@@ -58,27 +58,6 @@ pub(super) trait AttentionProducts<S: Simd> {
         sums: &mut [f32],
     );
 }
-
-/// Expands `$body` with the constant `$Q` equal to `$size`, from 1 to [`GROUP`].
-macro_rules! for_size {
-    ($size:expr, |$Q:ident| $body:expr) => {{
-        macro_rules! case {
-            ($number:literal) => {{
-                const $Q: usize = $number;
-                $body
-            }};
-        }
-        match $size {
-            1 => case!(1),
-            2 => case!(2),
-            3 => case!(3),
-            4 => case!(4),
-            5 => case!(5),
-            _ => case!(6),
-        }
-    }};
-}
-pub(super) use for_size;
 
 /// Queries in the form that a cache type needs.
 pub(super) struct PreparedQueries<'a> {
@@ -210,21 +189,6 @@ impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usi
     }
 }
 
-/// Expands `$body` with the constant `$V`: as many vectors as fit in the registers of `$simd` beside the accumulators.
-macro_rules! with_vectors {
-    ($simd:ty, |$V:ident| $body:expr) => {
-        if const { <$simd>::REGISTERS >= 32 } {
-            const $V: usize = 4;
-            $body
-        } else {
-            const $V: usize = 1;
-            $body
-        }
-    };
-}
-#[cfg(target_arch = "x86_64")]
-pub(super) use with_vectors;
-
 #[inline(always)]
 pub(super) fn attend<S: Simd + IntegerDot<Vectors = S>>(
     s: S,
@@ -254,10 +218,15 @@ pub(super) fn attend_with_dots<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<
     let columns = padded(arguments.head_size);
     let (scratch, words) = AttentionScratch::new(scratch, columns, GROUP);
     let prepared = with_dots!(dots, s, |d| PreparedQueries::new(d, arguments.cache, queries, columns, words));
-    with_vectors!(S, |V| {
-        let products = Vectors::<D, V> { cache: arguments.cache, columns, prepared, dots };
+    let cached = arguments.cache;
+    // As many vectors as fit in the registers beside the accumulators.
+    if const { S::REGISTERS >= 32 } {
+        let products = Vectors::<D, 4> { cache: cached, columns, prepared, dots };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
-    });
+    } else {
+        let products = Vectors::<D, 1> { cache: cached, columns, prepared, dots };
+        attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
+    }
 }
 
 /// Computes attention for up to [`QUERIES`] queries, in groups of up to `GROUP`.

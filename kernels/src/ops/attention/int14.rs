@@ -38,28 +38,31 @@ impl<'a> DigitPlanes<'a> {
     }
 }
 
-/// Returns the scale of a rotated row and its inverse: both the largest magnitude and the norm must fit.
+/// Returns the scale of a rotated row and its inverse: both the largest magnitude and the norm must fit. The scale is
+/// infinite if the squares are.
 pub(super) fn row_scales(largest: f32, squares: f32) -> (f32, f32) {
-    wider(scales(largest, LARGEST), scales(float::sqrt(squares), LARGEST_NORM))
+    if squares < f32::MIN_POSITIVE {
+        return (0.0, 0.0);
+    }
+    larger_scale(scales(largest, LARGEST), scales(float::sqrt(squares), LARGEST_NORM))
 }
 
 /// Returns the scale of some weights and its inverse: both the largest and the sum must fit.
 pub(super) fn weight_scales(largest: f32, sum: f32) -> (f32, f32) {
-    wider(scales(largest, LARGEST_WEIGHT), scales(sum, LARGEST_WEIGHT_SUM))
+    larger_scale(scales(largest, LARGEST_WEIGHT), scales(sum, LARGEST_WEIGHT_SUM))
 }
 
-fn wider(a: (f32, f32), b: (f32, f32)) -> (f32, f32) {
+fn larger_scale(a: (f32, f32), b: (f32, f32)) -> (f32, f32) {
     if b.0 > a.0 { b } else { a }
 }
 
-/// The scale of a row, its inverse, and whether the row is finite: zero or NaN.
-pub(super) struct RowScales {
+/// The scale of a row and its inverse; NaN and zero if the row is not finite.
+pub(super) struct RotatedRowScale {
     pub scale: f32,
     pub inverse: f32,
-    pub poison: f32,
 }
 
-impl RowScales {
+impl RotatedRowScale {
     /// Returns the scales of a rotated row.
     #[inline(always)]
     pub(super) fn of<S: Simd>(s: S, row: &[f32]) -> Self {
@@ -71,7 +74,10 @@ impl RowScales {
             poison = s.add(poison, s.sub(x, x));
         }
         let (scale, inverse) = row_scales(s.largest(largest), s.sum(squares));
-        Self { scale, inverse, poison: s.sum(poison) }
+        match s.sum(poison) == 0.0 && scale.is_finite() {
+            true => Self { scale, inverse },
+            false => Self { scale: f32::NAN, inverse: 0.0 },
+        }
     }
 }
 
@@ -129,7 +135,7 @@ fn join_factors(factors: [f32; 2]) -> u64 {
 }
 
 /// Rotates a query in place and calls `take` with sixteen integers at a time and their column. Returns the scale, divided
-/// by the width of the rotation; it is NaN if an element is not finite.
+/// by the width of the rotation; it is NaN if the row is not finite.
 #[inline(always)]
 pub(super) fn rotate_and_quantize<S: Simd>(
     s: S,
@@ -137,7 +143,7 @@ pub(super) fn rotate_and_quantize<S: Simd>(
     mut take: impl FnMut(usize, &[i16; LANES]),
 ) -> f32 {
     hadamard::transform_head(s, row);
-    let RowScales { scale, inverse, poison } = RowScales::of(s, row);
+    let RotatedRowScale { scale, inverse } = RotatedRowScale::of(s, row);
     let mut integers = [0; LANES];
     for (at, x) in (0..).step_by(LANES).zip(row.as_chunks::<LANES>().0) {
         let scaled = s.mul(s.load(x), s.splat(inverse));
@@ -145,7 +151,7 @@ pub(super) fn rotate_and_quantize<S: Simd>(
         s.store_shorts(s.round(clamped), &mut integers);
         take(at, &integers);
     }
-    scale / hadamard::head_width(row.len()) as f32 + poison
+    scale / hadamard::head_width(row.len()) as f32
 }
 
 /// Computes the dot products of a group's queries with the keys of some blocks, `V` vectors at a time.
@@ -164,17 +170,17 @@ pub(super) fn score<D: IntegerDot, const V: usize>(
             let scores = &mut scores[part.start * CHUNK + block * BLOCK..];
             let first = group.start + part.start;
             match part.len() {
-                1 => d.outline(RotatedScore::<1, V> { queries, first, chunk, block, scores }),
-                2 => d.outline(RotatedScore::<2, V> { queries, first, chunk, block, scores }),
+                1 => d.outline(Int14Score::<1, V> { queries, first, chunk, block, scores }),
+                2 => d.outline(Int14Score::<2, V> { queries, first, chunk, block, scores }),
                 _ if const { D::SUMS / V < 3 } => {}
-                _ => d.outline(RotatedScore::<3, V> { queries, first, chunk, block, scores }),
+                _ => d.outline(Int14Score::<3, V> { queries, first, chunk, block, scores }),
             }
         }
     }
 }
 
 /// The dot products of `Q` queries from `first` on with the keys of a block, `V` vectors at a time.
-struct RotatedScore<'a, const Q: usize, const V: usize> {
+struct Int14Score<'a, const Q: usize, const V: usize> {
     queries: &'a RotatedQueries<'a>,
     first: usize,
     chunk: &'a KvChunk<'a>,
@@ -182,7 +188,7 @@ struct RotatedScore<'a, const Q: usize, const V: usize> {
     scores: &'a mut [f32],
 }
 
-impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for RotatedScore<'_, Q, V> {
+impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Int14Score<'_, Q, V> {
     #[inline(always)]
     fn run(self, d: D) {
         let s = d.vectors();
@@ -197,8 +203,8 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for RotatedScore
         let (keys, next) = chunk.keys(block);
         let ahead = DigitPlanes::new(or_same(next, keys));
         let keys = DigitPlanes::new(keys);
-        for first in (0..BLOCK / PANEL).step_by(V) {
-            let panels = first * count..(first + V) * count;
+        for panel in (0..BLOCK / PANEL).step_by(V) {
+            let panels = panel * count..(panel + V) * count;
             let ahead = [ahead.high, ahead.low].map(|lines| &lines[panels.clone()]);
             let [high, low] = [keys.high, keys.low].map(|lines| &lines[panels.clone()]);
             let mut sums = [[d.zero_sums(); V]; Q];
@@ -215,9 +221,9 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for RotatedScore
                 }
             }
             for q in 0..Q {
-                let to = &mut scores[q * CHUNK + first * PANEL..];
+                let to = &mut scores[q * CHUNK + panel * PANEL..];
                 for (v, to) in to.as_chunks_mut().0.iter_mut().enumerate().take(V) {
-                    let scale = s.mul(s.load_words(&keys.scales[first + v]), s.splat(scales[q]));
+                    let scale = s.mul(s.load_words(&keys.scales[panel + v]), s.splat(scales[q]));
                     s.store(s.mul(s.float(d.totals(sums[q][v])), scale), to);
                 }
             }
@@ -226,13 +232,13 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for RotatedScore
 }
 
 /// The weights of a query in a chunk as 14-bit integers.
-struct FixedWeights {
+struct QuantizedWeights {
     /// The factors of four positions each for [`IntegerDot::add_products`].
     factors: [u64; CHUNK / 4],
     scale: f32,
 }
 
-impl FixedWeights {
+impl QuantizedWeights {
     const ZERO: Self = Self { factors: [0; CHUNK / 4], scale: 0.0 };
 
     /// Multiplies a query's weights by the scales of the values and quantizes them.
@@ -280,7 +286,7 @@ pub(super) fn mix<D: IntegerDot, const V: usize>(
     weights: &mut [f32],
     sums: &mut [f32],
 ) {
-    let mut left = [const { FixedWeights::ZERO }; GROUP];
+    let mut left = [const { QuantizedWeights::ZERO }; GROUP];
     let left = &mut left[..parts.len()];
     for (q, (left, part)) in left.iter_mut().zip(parts).enumerate() {
         left.fill(d, &mut weights[q * CHUNK..], *part, chunk, seen);
@@ -299,7 +305,7 @@ pub(super) fn mix<D: IntegerDot, const V: usize>(
 #[inline(always)]
 fn mix_strip<D: IntegerDot, const V: usize>(
     d: D,
-    left: &[FixedWeights],
+    left: &[QuantizedWeights],
     (columns, vector): (usize, usize),
     chunk: &KvChunk<'_>,
     seen: &Range<usize>,
@@ -310,22 +316,22 @@ fn mix_strip<D: IntegerDot, const V: usize>(
         let left = &left[part];
         match left.len() {
             1 => {
-                d.outline(FixedStrip::<1, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
+                d.outline(Int14Strip::<1, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
             }
             2 => {
-                d.outline(FixedStrip::<2, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
+                d.outline(Int14Strip::<2, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
             }
             _ if const { D::SUMS / V < 3 } => {}
             _ => {
-                d.outline(FixedStrip::<3, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
+                d.outline(Int14Strip::<3, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
             }
         }
     }
 }
 
 /// The sums of `V` column vectors for `Q` queries.
-struct FixedStrip<'a, const Q: usize, const V: usize> {
-    left: Option<&'a [FixedWeights; Q]>,
+struct Int14Strip<'a, const Q: usize, const V: usize> {
+    left: Option<&'a [QuantizedWeights; Q]>,
     columns: usize,
     vector: usize,
     chunk: &'a KvChunk<'a>,
@@ -333,7 +339,7 @@ struct FixedStrip<'a, const Q: usize, const V: usize> {
     sums: &'a mut [f32],
 }
 
-impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for FixedStrip<'_, Q, V> {
+impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Int14Strip<'_, Q, V> {
     #[inline(always)]
     fn run(self, d: D) {
         let s = d.vectors();

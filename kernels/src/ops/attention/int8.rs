@@ -3,8 +3,7 @@
 use core::ops::Range;
 
 use super::digits::{Digits, Scaled, WORDS, scales};
-use super::flash::for_size;
-use super::kv_chunk::{KvChunk, groups};
+use super::kv_chunk::{KvChunk, for_size, groups};
 use super::online_softmax::ChunkPositions;
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
@@ -12,6 +11,7 @@ use crate::simd::{IntegerDot, Outlined, Simd};
 
 /// The largest head size whose quantized query fits.
 pub(super) const MAX_COLUMNS: usize = 512;
+
 /// Queries quantized to int8.
 pub(super) struct QuantizedQueries<'a> {
     /// The packed bytes of each query's columns, as f32 bit patterns, query by query; there is room for

@@ -44,3 +44,24 @@ pub(super) fn groups(count: usize, max_size: usize) -> impl Iterator<Item = Rang
     let number = count.div_ceil(max_size).max(1);
     (0..number).map(move |group| group * count / number..(group + 1) * count / number)
 }
+
+/// Expands `$body` with the constant `$Q` equal to `$size`, from 1 to [`GROUP`](super::GROUP).
+macro_rules! for_size {
+    ($size:expr, |$Q:ident| $body:expr) => {{
+        macro_rules! case {
+            ($number:literal) => {{
+                const $Q: usize = $number;
+                $body
+            }};
+        }
+        match $size {
+            1 => case!(1),
+            2 => case!(2),
+            3 => case!(3),
+            4 => case!(4),
+            5 => case!(5),
+            _ => case!(6),
+        }
+    }};
+}
+pub(super) use for_size;

@@ -21,26 +21,32 @@
 //! integers `u`, with the largest of the chunk mapped to 16383; with `u = 128·h + l`, a column is
 //! `fma(Σ h·v, 128, Σ l·v) · (largest / 16383)`.
 //!
-//! An int14 cache has 14-bit integers, stored as two 7-bit digits: `q = round(x / scale)`, `q = 128·h + l` with `l` from
-//! −64 to 63, so that dot products are sums of exact products of bytes in any order (integer slicing, as in the Ozaki
-//! scheme, arXiv:2306.11975). Keys and queries are rotated first, by the Hadamard transform of blocks of `width` columns,
-//! the largest power of two up to 128 that divides the padded head size: this spreads outliers and leaves scores as they
-//! are (QuaRot, arXiv:2404.00456). The scale of a value is `largest / 8127`; that of a key or a query is the larger of
-//! this and `norm / 46000`, so that a dot product is below 2^31. The dot product of a score is
-//! `Σ q·k · (key scale · (query scale / width))`. Products of weights and value scales are quantized with the larger of
-//! `largest / 16319` and `sum / 260000` of the chunk as their scale; a column is `Σ u·v · scale`.
+//! An int14 cache has 14-bit integers, stored as two 7-bit digits, `q = 128·h + l` with `l` from −64 to 63, so that dot
+//! products are sums of exact products of bytes in any order (integer slicing, as in the Ozaki scheme,
+//! arXiv:2306.11975):
+//! - Keys and queries are rotated first, by the Hadamard transform of blocks of `width` columns, the largest power of two
+//!   up to 128 that divides the padded head size. This spreads outliers and leaves scores as they are (QuaRot,
+//!   arXiv:2404.00456).
+//! - The scale of a value is that of an int8 cache with 8127 in the place of 127. For a key or a query, the alternative is
+//!   `norm / 46000`, `q = round(x · (46000 / norm))`; the larger scale is used, so that a dot product is below 2^31. The
+//!   squares of the norm are summed in sixteen lanes by column, then by the fixed reduction tree. If their sum is below
+//!   2^−126, the row counts as zeros; if it is infinite, the row counts as not finite.
+//! - The dot product of a score is `Σ q·k · (key scale · (query scale / width))`.
+//! - Products of weights and value scales are quantized to integers `u` with the largest of the chunk mapped to 16319, or
+//!   with their sum (sixteen lanes by position, then the tree) mapped to 260000 if that scale is larger; a column is
+//!   `Σ u·v · scale`.
 //!
 //! The result of a query does not depend on which other queries are computed, or on how a prompt was split
 //! into batches.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx_vnni;
 mod digits;
 mod flash;
 mod int14;
 mod int8;
-#[cfg(target_arch = "x86_64")]
-mod integers;
 mod kv_chunk;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -246,7 +252,7 @@ instantiate!(VECTORS: Function = "attention" attend(
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) static LIST: &[Kernel<Function>] =
-    &[amx::KERNEL, VECTORS[0], integers::KERNEL, VECTORS[1], VECTORS[2]];
+    &[amx::KERNEL, VECTORS[0], avx_vnni::KERNEL, VECTORS[1], VECTORS[2]];
 #[cfg(target_arch = "aarch64")]
 pub(crate) static LIST: &[Kernel<Function>] = &{
     #[cfg(feature = "portable")]

@@ -11,7 +11,7 @@ use super::{AllSums, HIGH, InTiles, KEYS, LOW, MORE_KEYS, MORE_SUMS, QUERY, SUMS
 use crate::ops::amx_tiles::{ROWS, Tiles};
 use crate::simd::{Avx512, LANES, Simd};
 
-/// The third accumulator of scores, which do not use the digits of weights.
+/// Scores need a third accumulator; the tile of the weights' high digits is free then.
 const LAST_SUMS: u8 = HIGH;
 
 /// Rotated queries as digits.
@@ -52,12 +52,12 @@ impl<'a> RotatedDigits<'a> {
 /// Splits integers into high and low digits.
 #[inline(always)]
 fn split(integers: &[i16; LANES]) -> ([i8; LANES], [i8; LANES]) {
-    let high = integers.map(|x| (x + 64) >> 7);
-    let mut low = [0; LANES];
-    for ((low, x), high) in low.iter_mut().zip(*integers).zip(high) {
-        *low = (x - 128 * high) as i8;
+    let (mut high, mut low) = ([0; LANES], [0; LANES]);
+    for ((x, high), low) in integers.iter().zip(&mut high).zip(&mut low) {
+        let upper = (x + 64) >> 7;
+        (*high, *low) = (upper as i8, (x - 128 * upper) as i8);
     }
-    (high.map(|digit| digit as i8), low)
+    (high, low)
 }
 
 impl AllSums {
@@ -65,10 +65,12 @@ impl AllSums {
     #[inline(always)]
     fn total(&self, row: usize) -> [i32; 16] {
         let [first, second, third] = &self.0;
-        core::array::from_fn(|i| {
-            let upper = first[row][i].wrapping_mul(128).wrapping_add(second[row][i]);
-            upper.wrapping_mul(128).wrapping_add(third[row][i])
-        })
+        let mut totals = third[row];
+        for ((total, first), second) in totals.iter_mut().zip(&first[row]).zip(&second[row]) {
+            let upper = first.wrapping_mul(128).wrapping_add(*second);
+            *total = upper.wrapping_mul(128).wrapping_add(*total);
+        }
+        totals
     }
 }
 
@@ -170,7 +172,7 @@ impl InTiles<'_> {
             unsafe { self.tiles.load_lines::<VALUES>(low_values.as_ptr().cast()) }
             self.tiles.dot::<MORE_SUMS, HIGH, VALUES>();
         }
-        self.keep();
+        self.store_sums();
     }
 }
 
@@ -184,7 +186,7 @@ fn multiply_panel(
     step: usize,
 ) {
     let count = high.len();
-    assert!(rows.len() == ROWS * 2 * count && low.len() == count, "digit planes");
+    assert!(rows.len() == ROWS * 2 * count && low.len() == count, "wrong number of digit words");
     tiles.zero::<SUMS>();
     tiles.zero::<MORE_SUMS>();
     tiles.zero::<LAST_SUMS>();

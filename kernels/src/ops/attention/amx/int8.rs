@@ -41,7 +41,7 @@ impl InTiles<'_> {
                     self.tiles.dot::<SUMS, QUERY, KEYS>();
                     self.tiles.dot::<MORE_SUMS, QUERY, MORE_KEYS>();
                 }
-                self.keep();
+                self.store_sums();
                 let scales = [s.load_words(&keys.scales[first]), s.load_words(&keys.scales[first + 1])];
                 for (q, query) in query_scales[group.clone()].iter().enumerate() {
                     let to = scores[q * CHUNK + block * BLOCK + first * PANEL..].as_chunks_mut().0;
@@ -86,7 +86,7 @@ impl InTiles<'_> {
                 self.tiles.dot::<SUMS, HIGH, VALUES>();
                 self.tiles.dot::<MORE_SUMS, LOW, VALUES>();
             }
-            self.keep();
+            self.store_sums();
             let [high, low, _] = &self.sums.0;
             for (q, digits) in self.digits[..parts.len()].iter().enumerate() {
                 let sum = s.fma(s.floats(&high[q]), s.splat(128.0), s.floats(&low[q]));

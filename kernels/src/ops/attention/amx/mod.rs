@@ -104,7 +104,7 @@ enum TileQueries<'a> {
     Int14(int14::RotatedDigits<'a>),
 }
 
-/// Products with AMX tiles. Rows of a group with fewer than sixteen queries are computed and ignored.
+/// Products with AMX tiles. Tile rows beyond the group's queries are computed and ignored.
 struct InTiles<'a> {
     queries: TileQueries<'a>,
     columns: usize,
@@ -118,7 +118,7 @@ struct InTiles<'a> {
 impl InTiles<'_> {
     /// Stores the first two accumulator tiles to memory.
     #[inline(always)]
-    fn keep(&mut self) {
+    fn store_sums(&mut self) {
         let [first, second, _] = &mut self.sums.0;
         // SAFETY: an accumulator tile has sixteen rows of sixteen `i32`.
         unsafe {

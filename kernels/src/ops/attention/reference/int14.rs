@@ -14,13 +14,13 @@ pub(super) fn dot(arguments: &AttentionArguments, query: &Query<'_>, keys: &[u32
     row[..query.values.len()].copy_from_slice(query.values);
     let width = head_width(row.len());
     row.chunks_exact_mut(width).for_each(transform);
-    if row.iter().any(|x| !x.is_finite()) {
-        return f32::NAN;
-    }
     let largest = row.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
     let mut lanes = [0.0; 16];
     row.iter().enumerate().for_each(|(column, x)| lanes[column % 16] += x * x);
     let (query_scale, inverse) = row_scales(largest, tree(lanes, |a, b| a + b));
+    if row.iter().any(|x| !x.is_finite()) || !query_scale.is_finite() {
+        return f32::NAN;
+    }
     let sum = row.iter().enumerate().fold(0_i32, |sum, (column, x)| {
         let whole = float::round((x * inverse).clamp(-LARGEST, LARGEST)) as i32;
         sum.wrapping_add(whole * number(keys, key_index(arguments, slot, column)))

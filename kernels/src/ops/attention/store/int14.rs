@@ -1,6 +1,6 @@
 //! Stores keys and values as two 7-bit digits.
 
-use super::super::int14::{LARGEST, MAX_COLUMNS, RowScales};
+use super::super::int14::{LARGEST, MAX_COLUMNS, RotatedRowScale};
 use super::{BLOCK, PANEL, Pair, RowScale, padded, panel_start, value_word};
 use crate::hadamard;
 use crate::simd::Scalar;
@@ -30,9 +30,9 @@ fn store_key(slot: usize, key: &[f32], keys: &mut [u32]) {
     hadamard::transform_head(Scalar, row);
     let mut digits = [[0; MAX_COLUMNS]; 2];
     let (keys, scales) = keys.split_at_mut(keys.len() - BLOCK);
-    let RowScales { scale, inverse, poison } = RowScales::of(Scalar, row);
-    scales[slot] = (scale + poison).to_bits();
-    split(row, if poison == 0.0 { inverse } else { 0.0 }, &mut digits);
+    let RotatedRowScale { scale, inverse } = RotatedRowScale::of(Scalar, row);
+    scales[slot] = scale.to_bits();
+    split(row, inverse, &mut digits);
     let half = keys.len() / 2;
     for (plane, digits) in keys.chunks_exact_mut(half).zip(&digits) {
         let panel = plane[panel_start(slot, columns / 4)..].as_chunks_mut::<PANEL>().0;

@@ -31,7 +31,7 @@ public enum class KvCacheType(
     /** f32. */
     F32(3),
 
-    /** 14-bit integers with scales: the memory of f16, and at least its precision. */
+    /** 14-bit integers with scales: the memory and about the precision of f16. */
     INT14(4),
 }
 
