@@ -40,11 +40,11 @@ pub(super) struct Digits {
     pub low: [i8; CHUNK],
     /// The sums of both digits.
     pub sums: [i32; 2],
-    pub worth: f32,
+    pub scale: f32,
 }
 
 impl Digits {
-    pub(super) const ZERO: Self = Self { high: [0; CHUNK], low: [0; CHUNK], sums: [0; 2], worth: 0.0 };
+    pub(super) const ZERO: Self = Self { high: [0; CHUNK], low: [0; CHUNK], sums: [0; 2], scale: 0.0 };
 
     /// Multiplies a query's weights by the scales of the values and quantizes them.
     #[inline(always)]
@@ -58,8 +58,8 @@ impl Digits {
     ) {
         let ScaledWeights { weights, vectors, largest, sum: _, poison } =
             ScaledWeights::new(s, weights, part, chunk, seen);
-        let (worth, inverse) = scales(largest, LARGEST_WEIGHT);
-        self.worth = worth + poison;
+        let (scale, inverse) = scales(largest, LARGEST_WEIGHT);
+        self.scale = scale + poison;
         let mut sums = [s.splat(0.0); 2];
         for (vector, weight) in vectors.clone().zip(&weights[vectors]) {
             let whole = s.float(s.round(s.mul(s.load(weight), s.splat(inverse))));

@@ -59,28 +59,28 @@ pub(super) trait AttentionProducts<S: Simd> {
     );
 }
 
-/// Queries in the form that a cache type needs.
-pub(super) struct PreparedQueries<'a> {
-    pub quantized: QuantizedQueries<'a>,
-    pub rotated: RotatedQueries<'a>,
+/// Queries in the form that the cache type needs.
+enum PreparedQueries<'a> {
+    F16,
+    F32,
+    Int8(QuantizedQueries<'a>),
+    Int14(RotatedQueries<'a>),
 }
 
 impl<'a> PreparedQueries<'a> {
     #[inline(always)]
-    pub(super) fn new<D: IntegerDot>(
+    fn new<D: IntegerDot>(
         d: D,
         cache: CacheType,
         queries: &[Query<'_>],
         columns: usize,
         scratch: &'a mut [f32],
     ) -> Self {
-        let none = Self { quantized: QuantizedQueries::NONE, rotated: RotatedQueries::NONE };
         match cache {
-            CacheType::Int8 => {
-                Self { quantized: QuantizedQueries::new(d.vectors(), queries, columns, scratch), ..none }
-            }
-            CacheType::Int14 => Self { rotated: RotatedQueries::new(d, queries, columns, scratch), ..none },
-            CacheType::F16 | CacheType::F32 => none,
+            CacheType::F16 => Self::F16,
+            CacheType::F32 => Self::F32,
+            CacheType::Int8 => Self::Int8(QuantizedQueries::new(d.vectors(), queries, columns, scratch)),
+            CacheType::Int14 => Self::Int14(RotatedQueries::new(d, queries, columns, scratch)),
         }
     }
 }
@@ -100,7 +100,6 @@ macro_rules! with_dots {
 
 /// Products with SIMD, `V` vectors at a time.
 struct Vectors<'a, D, const V: usize> {
-    cache: CacheType,
     columns: usize,
     prepared: PreparedQueries<'a>,
     /// Better integer dot products than those of the vectors.
@@ -134,25 +133,15 @@ impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usi
                 })
             };
         }
-        match self.cache {
-            CacheType::F16 => float!(F16Numbers),
-            CacheType::F32 => float!(F32Numbers),
-            CacheType::Int8 => with_dots!(self.dots, s, |d| int8::score::<_, V>(
-                d,
-                &self.prepared.quantized,
-                group,
-                chunk,
-                seen,
-                scores
-            )),
-            CacheType::Int14 => with_dots!(self.dots, s, |d| int14::score::<_, V>(
-                d,
-                &self.prepared.rotated,
-                group,
-                chunk,
-                seen,
-                scores
-            )),
+        match &self.prepared {
+            PreparedQueries::F16 => float!(F16Numbers),
+            PreparedQueries::F32 => float!(F32Numbers),
+            PreparedQueries::Int8(queries) => {
+                with_dots!(self.dots, s, |d| int8::score::<_, V>(d, queries, group, chunk, seen, scores))
+            }
+            PreparedQueries::Int14(queries) => {
+                with_dots!(self.dots, s, |d| int14::score::<_, V>(d, queries, group, chunk, seen, scores))
+            }
         }
     }
 
@@ -176,13 +165,13 @@ impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usi
                 })
             }};
         }
-        match self.cache {
-            CacheType::F16 => float!(F16Numbers),
-            CacheType::F32 => float!(F32Numbers),
-            CacheType::Int8 => {
+        match &self.prepared {
+            PreparedQueries::F16 => float!(F16Numbers),
+            PreparedQueries::F32 => float!(F32Numbers),
+            PreparedQueries::Int8(_) => {
                 with_dots!(self.dots, s, |d| int8::mix::<_, V>(d, columns, parts, chunk, seen, weights, sums))
             }
-            CacheType::Int14 => with_dots!(self.dots, s, |d| int14::mix::<_, V>(
+            PreparedQueries::Int14(_) => with_dots!(self.dots, s, |d| int14::mix::<_, V>(
                 d, columns, parts, chunk, seen, weights, sums
             )),
         }
@@ -218,13 +207,12 @@ pub(super) fn attend_with_dots<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<
     let columns = padded(arguments.head_size);
     let (scratch, words) = AttentionScratch::new(scratch, columns, GROUP);
     let prepared = with_dots!(dots, s, |d| PreparedQueries::new(d, arguments.cache, queries, columns, words));
-    let cached = arguments.cache;
     // As many vectors as fit in the registers beside the accumulators.
     if const { S::REGISTERS >= 32 } {
-        let products = Vectors::<D, 4> { cache: cached, columns, prepared, dots };
+        let products = Vectors::<D, 4> { columns, prepared, dots };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
     } else {
-        let products = Vectors::<D, 1> { cache: cached, columns, prepared, dots };
+        let products = Vectors::<D, 1> { columns, prepared, dots };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
     }
 }

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::digits::{Scaled, ScaledWeights, WORDS, scales};
-use super::kv_chunk::{KvChunk, groups};
+use super::kv_chunk::{KvChunk, groups, query_rows};
 use super::online_softmax::ChunkPositions;
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
@@ -93,8 +93,6 @@ pub(super) struct RotatedQueries<'a> {
 }
 
 impl<'a> RotatedQueries<'a> {
-    pub(super) const NONE: Self = Self { factors: &[], count: 0, scales: [0.0; QUERIES] };
-
     /// Rotates and quantizes `queries`. `scratch` has one float per two of the `columns` of every query.
     #[inline(always)]
     pub(super) fn new<D: IntegerDot>(
@@ -195,11 +193,7 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Int14Score<'
         let Self { queries, first, chunk, block, scores } = self;
         let count = queries.count;
         let scales = &queries.scales[first..][..Q];
-        let mut left: [&[[f32; 2]]; Q] = [&[]; Q];
-        for (left, factors) in left.iter_mut().zip(queries.factors[first * count..].chunks_exact(count)) {
-            *left = factors;
-        }
-        assert!(left.iter().all(|left| left.len() == count), "beyond the queries");
+        let left: [_; Q] = query_rows(queries.factors, first, count);
         let (keys, next) = chunk.keys(block);
         let ahead = DigitPlanes::new(or_same(next, keys));
         let keys = DigitPlanes::new(keys);

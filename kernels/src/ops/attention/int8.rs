@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::digits::{Digits, Scaled, WORDS, scales};
-use super::kv_chunk::{KvChunk, for_size, groups};
+use super::kv_chunk::{KvChunk, for_size, groups, query_rows};
 use super::online_softmax::ChunkPositions;
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
@@ -30,13 +30,10 @@ pub(super) struct QueryScale {
 }
 
 impl<'a> QuantizedQueries<'a> {
-    pub(super) const NONE: Self =
-        Self { words: &[], count: 0, scales: [QueryScale { scale: 0.0, sum: 0 }; QUERIES] };
-
     /// Quantizes `queries`. `scratch` has one word per four of the `columns` of every query.
     #[inline(always)]
     pub(super) fn new<S: Simd>(s: S, queries: &[Query<'_>], columns: usize, scratch: &'a mut [f32]) -> Self {
-        let (count, mut scales) = (columns / 4, Self::NONE.scales);
+        let (count, mut scales) = (columns / 4, [QueryScale { scale: 0.0, sum: 0 }; QUERIES]);
         for ((query, words), scale) in queries.iter().zip(scratch.chunks_exact_mut(count)).zip(&mut scales) {
             *scale = quantize(s, query.values, words);
         }
@@ -101,11 +98,7 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Score<'_, Q,
         let Self { queries, first, chunk, seen, scores } = self;
         let count = queries.count;
         let scales = &queries.scales[first..][..Q];
-        let mut left: [&[f32]; Q] = [&[]; Q];
-        for (left, words) in left.iter_mut().zip(queries.words[first * count..].chunks_exact(count)) {
-            *left = words;
-        }
-        assert!(left.iter().all(|left| left.len() == count), "beyond the queries");
+        let left: [_; Q] = query_rows(queries.words, first, count);
         for block in seen.clone() {
             let (keys, next) = chunk.keys(block);
             let ahead = Scaled::new(or_same(next, keys)).words;
@@ -235,7 +228,7 @@ fn strip<D: IntegerDot, const Q: usize, const V: usize>(
         for v in 0..V {
             let sum = s.fma(s.float(high[q][v]), s.splat(128.0), s.float(low[q][v]));
             let to = &mut sums[q * columns + (vector + v) * 16..];
-            s.store_part(s.mul(sum, s.splat(left[q].worth)), &mut to[..16]);
+            s.store_part(s.mul(sum, s.splat(left[q].scale)), &mut to[..16]);
         }
     }
 }

@@ -45,6 +45,17 @@ pub(super) fn groups(count: usize, max_size: usize) -> impl Iterator<Item = Rang
     (0..number).map(move |group| group * count / number..(group + 1) * count / number)
 }
 
+/// Returns the rows of `Q` queries from `first` on; each has `count` elements.
+#[inline(always)]
+pub(super) fn query_rows<T, const Q: usize>(rows: &[T], first: usize, count: usize) -> [&[T]; Q] {
+    let mut left: [&[T]; Q] = [&[]; Q];
+    for (left, row) in left.iter_mut().zip(rows[first * count..].chunks_exact(count)) {
+        *left = row;
+    }
+    assert!(left.iter().all(|left| left.len() == count), "beyond the queries");
+    left
+}
+
 /// Expands `$body` with the constant `$Q` equal to `$size`, from 1 to [`GROUP`](super::GROUP).
 macro_rules! for_size {
     ($size:expr, |$Q:ident| $body:expr) => {{

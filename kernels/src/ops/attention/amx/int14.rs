@@ -117,7 +117,7 @@ impl InTiles<'_> {
     ) {
         for (q, (digits, part)) in self.digits.iter_mut().zip(parts).enumerate() {
             let weights = ScaledWeights::new(s, &mut weights[q * CHUNK..], *part, chunk, seen);
-            digits.worth = weights.quantize(s, |vector, integers| {
+            digits.scale = weights.quantize(s, |vector, integers| {
                 let (high, low) = split(integers);
                 digits.high.as_chunks_mut().0[vector] = high;
                 digits.low.as_chunks_mut().0[vector] = low;
@@ -127,7 +127,7 @@ impl InTiles<'_> {
             self.multiply_strip(vector, chunk, seen);
             for (q, digits) in self.digits[..parts.len()].iter().enumerate() {
                 let to = &mut sums[q * self.columns + vector * 16..][..16];
-                s.store_part(s.mul(s.floats(&self.sums.total(q)), s.splat(digits.worth)), to);
+                s.store_part(s.mul(s.floats(&self.sums.total(q)), s.splat(digits.scale)), to);
             }
         }
     }

@@ -91,7 +91,7 @@ impl InTiles<'_> {
             for (q, digits) in self.digits[..parts.len()].iter().enumerate() {
                 let sum = s.fma(s.floats(&high[q]), s.splat(128.0), s.floats(&low[q]));
                 let to = &mut sums[q * columns + vector * 16..][..16];
-                s.store_part(s.mul(sum, s.splat(digits.worth)), to);
+                s.store_part(s.mul(sum, s.splat(digits.scale)), to);
             }
         }
     }

@@ -77,11 +77,11 @@ fn dot(arguments: &AttentionArguments, query: &Query<'_>, keys: &[u32], slot: us
         return f32::NAN;
     }
     let largest = query.values.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
-    let (worth, inverse) = digits::scales(largest, 127.0);
+    let (query_scale, inverse) = digits::scales(largest, 127.0);
     let whole = |x: f32| float::round((x * inverse).clamp(-127.0, 127.0));
     // Exact in any order: integer sums below 2^24.
     let sum: f32 = columns.map(|e| whole(query.values[e]) * key(arguments, keys, slot, e)).sum();
-    sum * (scale(keys, slot) * worth)
+    sum * (scale(keys, slot) * query_scale)
 }
 
 /// Returns a chunk's weighted sum of a column of the values. `weights` are those of the positions in `range`.
@@ -116,7 +116,7 @@ fn column(
         });
         return sum as f32 * (scale + poison);
     }
-    let (worth, inverse) = digits::scales(largest, 16383.0);
+    let (weight_scale, inverse) = digits::scales(largest, 16383.0);
     let (mut high, mut low) = (0, 0);
     for position in range.clone() {
         let whole = float::round(weight(position) * inverse) as i32;
@@ -125,7 +125,7 @@ fn column(
         high += whole / 128 * value;
         low += whole % 128 * value;
     }
-    float::fma(high as f32, 128.0, low as f32) * (worth + poison)
+    float::fma(high as f32, 128.0, low as f32) * (weight_scale + poison)
 }
 
 fn score(arguments: &AttentionArguments, query: &Query<'_>, cache: &dyn HeadCache, position: usize) -> f32 {
