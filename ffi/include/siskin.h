@@ -16,9 +16,9 @@
 // valid until the next call that takes its handle without `const`.
 //
 // Strings are UTF-8. A string argument is a pointer and a length in bytes. The length may be SISKIN_NUL_TERMINATED
-// instead: then the string ends before its first zero byte. This holds for every `const char *` argument with a length.
-// If the length is 0, the pointer may be null. Strings that the library returns have a length, and are NUL-terminated
-// only where their documentation says so.
+// instead: then the string is read up to its NUL terminator. This applies to every `const char *` argument with a
+// length. If the length is 0, the pointer may be null. Strings that the library returns have a length, and are
+// NUL-terminated only where their documentation says so.
 //
 // Threads. Any thread may use any handle. Functions that take a handle as `const` may run concurrently. A function that
 // modifies a handle needs exclusive use of it: a concurrent call returns SISKIN_ERROR_BUSY. Functions that cancel,
@@ -65,7 +65,7 @@ typedef struct siskin_transcriber siskin_transcriber;
 // Versions --------------------------------------------------------------------------------------------
 
 /// The ABI version of this header. It increases when functions, constants or struct fields are added. Nothing is ever
-/// removed or changed; a breaking change would get another library name.
+/// removed or changed; a breaking change would ship under a new library name.
 #define SISKIN_ABI_VERSION 1
 
 /// Returns the ABI version of the library. A program can use the library if this is at least the `SISKIN_ABI_VERSION`
@@ -165,8 +165,8 @@ typedef enum siskin_log_level {
 /// same time. It must not call the library.
 typedef void (*siskin_log_function)(void *user, siskin_log_level level, const char *text, size_t length);
 
-/// Sets the function that receives the log messages of the library, in place of the previous one; null disables
-/// logging. The library itself prints nothing. `release` is called with `user` when the function is no longer used.
+/// Sets the function that receives the library's log messages, replacing the previous one; null disables logging. The
+/// library itself prints nothing. `release` is called with `user` when the function is no longer used.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -181,11 +181,10 @@ siskin_error *siskin_log_set(siskin_log_function function,
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and the target is restored to its state before the call. There is one exception: if a
-/// sliding window has moved or a recurrent state has changed, a canceled prompt that follows other tokens
-/// stays partly processed; `siskin_session_stats` tells how many tokens the session then holds. For generic
-/// ONNX models, which run on the tract engine, cancellation takes effect only between texts. Does nothing once
-/// the target is freed.
+/// milliseconds, and the target is restored to its state before the call. There is one exception: if a sliding window
+/// has moved or a recurrent state has changed, a canceled prompt appended to existing tokens is left partially
+/// processed; `siskin_session_stats` reports how many tokens the session holds afterward. For generic ONNX models,
+/// which run on the tract engine, cancellation takes effect only between texts. Does nothing once the target is freed.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -217,19 +216,19 @@ typedef struct siskin_memory_usage {
 
 /// A device that runs models.
 typedef enum siskin_device {
-    /// The fastest device that this build supports: the CPU.
+    /// The fastest device that this build supports; currently always the CPU.
     SISKIN_DEVICE_AUTO = 0,
     /// The CPU.
     SISKIN_DEVICE_CPU = 1,
-    /// Scalar code on one thread of the CPU, slow, for comparison.
+    /// Single-threaded scalar reference implementation, slow.
     SISKIN_DEVICE_REFERENCE = 2,
 } siskin_device;
 
 /// Whether the packed copy of a non-`.siskin` model is cached.
 typedef enum siskin_cache_mode {
-    /// In the cache folder of the user.
+    /// In the user's cache folder.
     SISKIN_CACHE_AUTO = 0,
-    /// Not at all: the model is packed whenever it is opened.
+    /// Not at all: the model is packed each time it is opened.
     SISKIN_CACHE_OFF = 1,
 } siskin_cache_mode;
 
@@ -237,14 +236,14 @@ typedef enum siskin_cache_mode {
 typedef struct siskin_model_options siskin_model_options;
 
 /// Receives the progress of packing: the number of bytes written so far, and the total, which is 0 while it is unknown.
-/// Returns whether to continue. It is called from threads of the library, one call at a time, while the function that
-/// opens the model blocks. It must not call the library.
+/// Returns whether to continue. It is called from library threads, one call at a time, while the function that opens
+/// the model blocks. It must not call the library.
 typedef bool (*siskin_progress_function)(void *user, uint64_t done, uint64_t total);
 
 /// Creates the default options.
 SISKIN_NODISCARD siskin_error *siskin_model_options_new(siskin_model_options **out);
 
-/// Sets the number of worker threads. 0, the default: one per performance core.
+/// Sets the number of worker threads. 0 (the default) means one per performance core.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_threads(siskin_model_options *options,
                                                uint32_t threads);
@@ -266,9 +265,9 @@ siskin_error *siskin_model_options_set_skip_layers(siskin_model_options *options
                                                    const uint32_t *layers,
                                                    size_t count);
 
-/// Applies the LoRA or DoRA adapter in a `.siskin` file to the models that are opened with these options; an empty
-/// path, the default: no adapter. The adapter is read immediately. Opening a model whose weights differ from those that
-/// the adapter was trained on fails, unless `any_base` is set.
+/// Applies the LoRA or DoRA adapter in a `.siskin` file to the models opened with these options; an empty path (the
+/// default) means no adapter. The adapter is read immediately. Opening a model whose weights differ from those that the
+/// adapter was trained on fails, unless `any_base` is set.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_adapter(siskin_model_options *options,
                                                const char *path,
@@ -287,14 +286,14 @@ siskin_error *siskin_model_options_set_cache_folder(siskin_model_options *option
                                                     const char *path,
                                                     size_t length);
 
-/// Sets the weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or
-/// `q4_k`; empty, the default: the weight types of the source.
+/// Sets the weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or `q4_k`. An empty
+/// string (the default) means the weight types of the source.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_quantization(siskin_model_options *options,
                                                     const char *quantization,
                                                     size_t length);
 
-/// Sets the function that receives the progress of packing; null: none. `release` is called with `user` when the
+/// Sets the function that receives the progress of packing; null means none. `release` is called with `user` when the
 /// options are freed or the function is replaced.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_progress(siskin_model_options *options,
@@ -357,7 +356,7 @@ typedef struct siskin_model_info {
     size_t warning_count;
 } siskin_model_info;
 
-/// Opens the model at a path: a `.siskin` file; if the library was built with the feature `import`, also a GGUF file, a
+/// Opens the model at a path: a `.siskin` file; if the library was built with the `import` feature, also a GGUF file, a
 /// folder of safetensors or an ONNX model, which is packed once and then opened from the packed cache. `options` may be
 /// null.
 ///
@@ -371,9 +370,9 @@ siskin_error *siskin_model_open(const char *path,
                                 const siskin_model_options *options,
                                 siskin_model **out);
 
-/// Opens a `.siskin` model in `length` bytes of an open file, starting at `offset`, such as an uncompressed
-/// asset of an Android package; length 0: to the end of the file. The descriptor stays open and belongs to
-/// the caller, which may close it. For best alignment, use an offset that is a multiple of 16384.
+/// Opens a `.siskin` model in `length` bytes of an open file, starting at `offset`, such as an uncompressed asset in an
+/// APK; length 0 means up to the end of the file. The descriptor stays open and belongs to the caller, which may close
+/// it. For best alignment, use an offset that is a multiple of 16384.
 ///
 /// Returns `SISKIN_ERROR_UNSUPPORTED` on systems without file descriptors. Threads: any.
 SISKIN_NODISCARD
@@ -431,8 +430,8 @@ siskin_error *siskin_model_session_memory(const siskin_model *model,
                                           siskin_memory_usage *out);
 
 /// Tokenizes a text. `count` receives the number of tokens; the first `capacity` of them are written to `ids`, which
-/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a
-/// text. Literal control tokens in the text are not parsed as such.
+/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a text. Special
+/// tokens in the text are treated as plain text.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -478,7 +477,7 @@ typedef enum siskin_throttle_mode {
     SISKIN_THROTTLE_BACKGROUND = 4,
 } siskin_throttle_mode;
 
-/// Statistics of throttled computation. Set `struct_size` before the call.
+/// Throttling statistics. Set `struct_size` before the call.
 typedef struct siskin_throttle_stats {
     /// `sizeof(siskin_throttle_stats)`.
     size_t struct_size;
@@ -488,14 +487,14 @@ typedef struct siskin_throttle_stats {
     uint64_t compute_nanoseconds;
     /// The time spent waiting before them.
     uint64_t wait_nanoseconds;
-    /// The number of threads of the last pass; 0 before the first one.
+    /// The number of threads used by the last pass; 0 before the first one.
     uint32_t threads;
     /// The current duty cycle.
     float duty_cycle;
 } siskin_throttle_stats;
 
 /// Throttles all computation with the model. `value` is the number of tokens per second or the duty cycle; other modes
-/// ignore it. Results do not depend on the mode. A call that waits can be canceled.
+/// ignore it. Results do not depend on the mode. A waiting call can be canceled.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -504,8 +503,8 @@ siskin_error *siskin_model_set_throttle(const siskin_model *model,
                                         float value);
 
 /// Sets the thermal state of the device, from 0 (not throttled) to 6 (shutting down), as in the thermal status of
-/// Android's `PowerManager`; iOS's nominal, fair, serious and critical correspond to 0, 1, 3 and 4. When the device cools down,
-/// the speed rises step by step.
+/// Android's `PowerManager`; iOS's nominal, fair, serious and critical correspond to 0, 1, 3 and 4. When the device
+/// cools down, the speed rises step by step.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -513,7 +512,7 @@ siskin_error *siskin_model_set_thermal_state(const siskin_model *model,
                                              uint32_t state);
 
 /// Sets the power state of the device: whether its power saving mode is on, whether it runs on battery, and the battery
-/// level from 0 to 1; a negative level is unknown.
+/// level from 0 to 1; a negative level means unknown.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -522,7 +521,7 @@ siskin_error *siskin_model_set_power_state(const siskin_model *model,
                                            bool on_battery,
                                            float battery_level);
 
-/// Returns the statistics of throttled computation.
+/// Returns the throttling statistics.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -533,34 +532,36 @@ siskin_error *siskin_model_throttle_stats(const siskin_model *model,
 
 /// A sampling option.
 typedef enum siskin_sampler_option {
-    /// Temperature: the divisor of the logits; 0: greedy. Default: 0.8.
+    /// Temperature: the divisor of the logits; 0 means greedy decoding. Default: 0.8.
     SISKIN_SAMPLER_TEMPERATURE = 1,
-    /// Top-k: keep this many of the most probable tokens; 0: off. Default: 40.
+    /// Top-k: keep this many of the most probable tokens; 0 disables it. Default: 40.
     SISKIN_SAMPLER_TOP_K = 2,
-    /// Top-p: keep the fewest most probable tokens whose probabilities sum to this; 1: off. Default: 0.95.
+    /// Top-p: keep the smallest set of most probable tokens whose cumulative probability reaches this; 1 disables it.
+    /// Default: 0.95.
     SISKIN_SAMPLER_TOP_P = 3,
-    /// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0: off. Default: 0.05.
+    /// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 disables it. Default:
+    /// 0.05.
     SISKIN_SAMPLER_MIN_P = 4,
-    /// Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this
-    /// probability mass; 1: off.
+    /// Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this probability
+    /// mass; 1 disables it.
     SISKIN_SAMPLER_TYPICAL_P = 5,
-    /// XTC: the probability with which top choices are excluded; 0: off.
+    /// XTC: the probability with which top choices are excluded; 0 disables it.
     SISKIN_SAMPLER_XTC_PROBABILITY = 6,
     /// XTC: the minimum probability of a top choice.
     SISKIN_SAMPLER_XTC_THRESHOLD = 7,
-    /// Dynamic temperature: how far the temperature may move in either direction; 0: off.
+    /// Dynamic temperature: how far the temperature may move in either direction; 0 disables it.
     SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE = 8,
     /// Dynamic temperature: the exponent of the normalized entropy.
     SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT = 9,
-    /// Repetition penalty: positive logits of past tokens are divided by this, negative ones multiplied; 1: off.
+    /// Repetition penalty: positive logits of past tokens are divided by this, negative ones multiplied; 1 disables it.
     SISKIN_SAMPLER_REPETITION_PENALTY = 10,
-    /// Frequency penalty: subtracted from a logit for each past occurrence of its token; 0: off.
+    /// Frequency penalty: subtracted from a logit for each past occurrence of its token; 0 disables it.
     SISKIN_SAMPLER_FREQUENCY_PENALTY = 11,
-    /// Presence penalty: subtracted from the logits of past tokens; 0: off.
+    /// Presence penalty: subtracted from the logits of past tokens; 0 disables it.
     SISKIN_SAMPLER_PRESENCE_PENALTY = 12,
     /// The number of past tokens that the three penalties consider.
     SISKIN_SAMPLER_PENALTY_LAST_N = 13,
-    /// DRY: the scale of the penalty for continuing a repetition; 0: off.
+    /// DRY: the scale of the penalty for continuing a repetition; 0 disables it.
     SISKIN_SAMPLER_DRY_MULTIPLIER = 14,
     /// DRY: the factor by which the penalty grows for each further repeated token.
     SISKIN_SAMPLER_DRY_BASE = 15,
@@ -611,7 +612,7 @@ void siskin_sampler_free(siskin_sampler *sampler);
 
 /// The dtype of the KV cache.
 typedef enum siskin_kv_cache_type {
-    /// The default of the model.
+    /// The model's default.
     SISKIN_KV_CACHE_AUTO = 0,
     /// int8 with scales: half the memory of f16.
     SISKIN_KV_CACHE_INT8 = 1,
@@ -619,7 +620,7 @@ typedef enum siskin_kv_cache_type {
     SISKIN_KV_CACHE_F16 = 2,
     /// f32.
     SISKIN_KV_CACHE_F32 = 3,
-    /// 14-bit integers with scales: the memory and about the precision of f16.
+    /// 14-bit integers with scales: the same memory as f16 and about the same precision.
     SISKIN_KV_CACHE_INT14 = 4,
 } siskin_kv_cache_type;
 
@@ -629,26 +630,26 @@ typedef struct siskin_session_options siskin_session_options;
 /// Creates the default options.
 SISKIN_NODISCARD siskin_error *siskin_session_options_new(siskin_session_options **out);
 
-/// Sets the context length: the maximum number of tokens of the conversation or text. 0, the default: the
-/// model's context length, capped at 2048.
+/// Sets the context length: the maximum number of tokens in the conversation or text. 0 (the default) means the model's
+/// context length, capped at 2048.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_context(siskin_session_options *options,
                                                  size_t tokens);
 
-/// Sets the maximum number of tokens of a prefill batch. Larger batches are faster and take more memory; the generated
+/// Sets the maximum number of tokens in a prefill batch. Larger batches are faster and take more memory; the generated
 /// text is the same. Default: 256.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_max_batch_tokens(siskin_session_options *options,
                                                           size_t tokens);
 
-/// Limits the memory of activations and KV cache, in bytes: creating a session that needs more fails with
-/// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, the default: no limit.
+/// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
+/// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0 (the default) means no limit.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_memory_budget(siskin_session_options *options,
                                                        uint64_t bytes);
 
 /// Limits attention to a sliding window of the `recent` newest tokens and the `sinks` oldest ones (attention sinks),
-/// which makes the KV cache smaller. 0 and 0, the default: the attention mask of the model.
+/// which makes the KV cache smaller. 0 and 0 (the default) mean the model's own attention mask.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_window(siskin_session_options *options,
                                                 size_t recent,
@@ -659,17 +660,17 @@ SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_kv_cache_type(siskin_session_options *options,
                                                        siskin_kv_cache_type kv_cache_type);
 
-/// Sets the maximum number of tokens of an answer. 0, the default: limited by the context only.
+/// Sets the maximum number of tokens in a response. 0 (the default) means limited only by the context.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_max_tokens(siskin_session_options *options,
                                                     size_t tokens);
 
-/// Sets the sampling options, which are copied. Null, the default: default sampling options.
+/// Sets the sampling options, which are copied. Null (the default) means the default sampling options.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_sampler(siskin_session_options *options,
                                                  const siskin_sampler *sampler);
 
-/// Adds a stop string: an answer ends before the first occurrence of any.
+/// Adds a stop string: a response ends before the first occurrence of any of them.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_add_stop_string(siskin_session_options *options,
                                                      const char *stop_string,
@@ -680,7 +681,7 @@ void siskin_session_options_free(siskin_session_options *options);
 
 // Sessions --------------------------------------------------------------------------------------------
 
-/// Why the generation of an answer ended.
+/// Why generation ended.
 typedef enum siskin_finish_reason {
     /// It has not ended.
     SISKIN_FINISH_REASON_NONE = 0,
@@ -706,8 +707,8 @@ typedef struct siskin_candidate {
     float log_probability;
 } siskin_candidate;
 
-/// A chunk of an answer: a token, and the text that it completes. Set `struct_size` before the call. Pointers are valid
-/// until the next call that modifies the session.
+/// A chunk of a response: a token, and the text that it completes. Set `struct_size` before the call. Pointers are
+/// valid until the next call that modifies the session.
 typedef struct siskin_text_chunk {
     /// `sizeof(siskin_text_chunk)`.
     size_t struct_size;
@@ -728,9 +729,9 @@ typedef struct siskin_text_chunk {
     uint32_t token;
     /// The log-probability of `token`; NaN unless `SISKIN_SAMPLER_LOG_PROBABILITIES` is set.
     float log_probability;
-    /// Whether the chunk has a token. The text that was held back until the end has none.
+    /// Whether the chunk has a token. A final chunk that flushes held-back text has none.
     bool has_token;
-    /// Whether the answer ended before this call. Such a chunk has no text, and no more will follow.
+    /// Whether the response ended before this call. Such a chunk has no text, and no more will follow.
     bool done;
     /// The finish reason, once it is known.
     siskin_finish_reason finish_reason;
@@ -752,46 +753,46 @@ siskin_error *siskin_session_add_message(siskin_session *session,
                                          const char *content,
                                          size_t content_length);
 
-/// Begins the answer to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
+/// Starts a response to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
-/// Tokens already in the KV cache are not recomputed. An unfinished answer is kept as is.
+/// Tokens already in the KV cache are not recomputed. An unfinished response is kept as is.
 ///
-/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELED`, the prompt
-/// has not been added, except as described for `siskin_cancel_handle_cancel`.
+/// Special tokens in the prompt are treated as plain text. After `SISKIN_ERROR_CANCELED`, the prompt has not been
+/// added, except as described for `siskin_cancel_handle_cancel`.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt(siskin_session *session,
                                     const char *text,
                                     size_t length);
 
-/// Begins the continuation of a text, without the chat template. `parse_special` parses literal control
-/// tokens in the text as such: do not set it for untrusted text. An empty text continues the previous one.
+/// Starts a raw completion, bypassing the chat template. `parse_special` enables parsing of special tokens in the text:
+/// do not set it for untrusted text. An empty text continues the previous one.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_raw(siskin_session *session,
                                         const char *text,
                                         size_t length,
                                         bool parse_special);
 
-/// Begins the answer to a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the
-/// conversation of the session; their common prefix is not computed again.
+/// Starts a response to a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the
+/// session's conversation; their common prefix is not recomputed.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_messages(siskin_session *session,
                                              const char *json,
                                              size_t length);
 
-/// Appends tokens to the session and begins their continuation.
+/// Appends tokens to the session and starts their completion.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_tokens(siskin_session *session,
                                            const uint32_t *ids,
                                            size_t count);
 
-/// Generates the next chunk of the answer. After the last chunk, `done` is set.
+/// Generates the next chunk of the response. After the last chunk, `done` is set.
 ///
-/// After `SISKIN_ERROR_CANCELED`, the answer is unchanged and the call can be repeated.
+/// After `SISKIN_ERROR_CANCELED`, the response is unchanged and the call can be repeated.
 SISKIN_NODISCARD
 siskin_error *siskin_session_next(siskin_session *session,
                                   siskin_text_chunk *out);
 
-/// Sets the maximum number of tokens of the answers that begin after this call; 0: limited by the context only.
+/// Sets the maximum number of tokens in each response started after this call; 0 means limited only by the context.
 SISKIN_NODISCARD
 siskin_error *siskin_session_set_max_tokens(siskin_session *session,
                                             size_t tokens);
@@ -823,7 +824,7 @@ typedef enum siskin_trim_level {
     SISKIN_TRIM_ALL = 2,
 } siskin_trim_level;
 
-/// Counters of a session. Set `struct_size` before the call.
+/// Session statistics. Set `struct_size` before the call.
 typedef struct siskin_stats {
     /// `sizeof(siskin_stats)`.
     size_t struct_size;
@@ -839,7 +840,7 @@ typedef struct siskin_stats {
     uint64_t generation_nanoseconds;
 } siskin_stats;
 
-/// Returns the counters of the session.
+/// Returns the session statistics.
 SISKIN_NODISCARD siskin_error *siskin_session_stats(const siskin_session *session, siskin_stats *out);
 
 /// Returns the memory usage of the session.
@@ -852,18 +853,18 @@ siskin_error *siskin_session_logits(const siskin_session *session,
                                     const float **logits,
                                     size_t *count);
 
-/// Removes all messages and tokens, and the current answer.
+/// Removes all messages and tokens, and the current response.
 SISKIN_NODISCARD siskin_error *siskin_session_reset(siskin_session *session);
 
-/// Truncates the session to its first `position` tokens. Removes all messages and the current answer: a new prompt
+/// Truncates the session to its first `position` tokens. Removes all messages and the current response: a new prompt
 /// continues after those tokens.
 SISKIN_NODISCARD
 siskin_error *siskin_session_rewind(siskin_session *session,
                                     size_t position);
 
-/// Saves the session to a file, which is replaced atomically. The file contains the conversation in readable form:
-/// protect it. An unfinished answer continues in this session, but ends here in the file. Saving temporarily needs
-/// as much memory as the tokens of the session.
+/// Saves the session to a file, which is replaced atomically. The file contains the conversation in plain text; protect
+/// it accordingly. An unfinished response continues in this session, but the saved copy stops at this point. Saving
+/// temporarily needs as much memory as the session's tokens occupy in the KV cache.
 SISKIN_NODISCARD
 siskin_error *siskin_session_save(siskin_session *session,
                                   const char *path,
@@ -875,8 +876,8 @@ siskin_error *siskin_session_save_to_memory(siskin_session *session,
                                             const uint8_t **bytes,
                                             size_t *length);
 
-/// Restores a session that was saved to a file, in place of the state of this one. It must have been saved with the
-/// same model, KV cache dtype and window. Generation continues with identical results.
+/// Restores a session that was saved to a file, replacing the state of this one. It must have been saved with the same
+/// model, KV cache dtype and window. Generation continues with identical results.
 SISKIN_NODISCARD
 siskin_error *siskin_session_restore(siskin_session *session,
                                      const char *path,
@@ -888,15 +889,15 @@ siskin_error *siskin_session_restore_from_memory(siskin_session *session,
                                                  const uint8_t *bytes,
                                                  size_t length);
 
-/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
-/// `siskin_session_next` continues the answer.
+/// Pauses the session, for example when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELED`
+/// within milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
+/// `siskin_session_next` continues the response.
 ///
 /// Threads: any, at any time during the session's lifetime.
 SISKIN_NODISCARD
 siskin_error *siskin_session_pause(const siskin_session *session);
 
-/// Resumes a paused session, and clears cancellations that have not ended a call yet.
+/// Resumes a paused session, and clears pending cancellations.
 ///
 /// Threads: any, at any time during the session's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_session_resume(const siskin_session *session);
@@ -956,13 +957,13 @@ typedef enum siskin_overflow_mode {
     SISKIN_OVERFLOW_ERROR = 0,
     /// They are truncated.
     SISKIN_OVERFLOW_TRUNCATE = 1,
-    /// They are split into overlapping windows. Not supported by calls that need one result for each text.
+    /// They are split into overlapping windows. Not supported by calls that need one result per text.
     SISKIN_OVERFLOW_WINDOW = 2,
 } siskin_overflow_mode;
 
 /// How the hidden states of a text are pooled into its embedding.
 typedef enum siskin_pooling {
-    /// The default of the model.
+    /// The model's default.
     SISKIN_POOLING_AUTO = 0,
     /// The mean over all tokens.
     SISKIN_POOLING_MEAN = 1,
@@ -980,8 +981,8 @@ typedef enum siskin_pooling {
 /// `siskin_encoder_free`.
 typedef struct siskin_encoder siskin_encoder;
 
-/// Creates an encoder. `use_head` adds the task head of the model: predictions need it, embeddings must not
-/// have it. `max_batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
+/// Creates an encoder. `use_head` adds the model's task head: it is required for predictions, and must be off for
+/// embeddings. `max_batch_tokens` is the maximum number of tokens in a forward pass; 0 means 512.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -999,7 +1000,7 @@ siskin_error *siskin_encoder_set_overflow(siskin_encoder *encoder,
                                           size_t overlap);
 
 /// Sets how embeddings are computed: the pooling, whether they are normalized to unit length, and for Matryoshka models
-/// the number of dimensions that are kept, 0: all.
+/// the number of leading dimensions to keep; 0 means all.
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_set_pooling(siskin_encoder *encoder,
                                          siskin_pooling pooling,
@@ -1093,35 +1094,35 @@ void siskin_encoder_free(siskin_encoder *encoder);
 
 /// A seq2seq option.
 typedef enum siskin_seq2seq_option {
-    /// The number of beams of beam search; 1: no beam search, but greedy decoding or sampling.
+    /// The number of beams in beam search; 1 means greedy decoding or sampling instead.
     SISKIN_SEQ2SEQ_BEAMS = 1,
     /// The number of texts that are returned for each input, best first.
     SISKIN_SEQ2SEQ_N_BEST = 2,
-    /// The maximum number of tokens of a text.
+    /// The maximum number of tokens in a generated text.
     SISKIN_SEQ2SEQ_MAX_TOKENS = 3,
     /// Length penalty: the exponent of the length of a text, by which its score is divided.
     SISKIN_SEQ2SEQ_LENGTH_PENALTY = 4,
     /// Diverse beam search: the number of groups that the beams are divided into.
     SISKIN_SEQ2SEQ_BEAM_GROUPS = 5,
-    /// Diverse beam search: the penalty of a group for tokens that other groups chose.
+    /// Diverse beam search: the penalty for tokens that earlier groups chose.
     SISKIN_SEQ2SEQ_DIVERSITY_PENALTY = 6,
 } siskin_seq2seq_option;
 
 /// Options for seq2seq generation. Freed with `siskin_seq2seq_options_free`.
 typedef struct siskin_seq2seq_options siskin_seq2seq_options;
 
-/// Creates the default options of a model.
+/// Creates a model's default options.
 SISKIN_NODISCARD
 siskin_error *siskin_seq2seq_options_new(const siskin_model *model,
                                          siskin_seq2seq_options **out);
 
-/// Creates the options of a model for summarization.
+/// Creates a model's options for summarization.
 SISKIN_NODISCARD
 siskin_error *siskin_seq2seq_options_new_summary(const siskin_model *model,
                                                  siskin_seq2seq_options **out);
 
-/// Creates the options of a model for translation. A language is the name that the model has for it, such as
-/// `deu_Latn`, or the language code that this name begins with; empty if the model supports a single language pair.
+/// Creates a model's options for translation. A language is given by the model's name for it, such as `deu_Latn`, or by
+/// the language code that this name begins with; empty if the model supports a single language pair.
 SISKIN_NODISCARD
 siskin_error *siskin_seq2seq_options_new_translation(const siskin_model *model,
                                                      const char *source_language,
@@ -1182,9 +1183,9 @@ typedef struct siskin_generated_text {
     siskin_finish_reason finish_reason;
 } siskin_generated_text;
 
-/// Creates a seq2seq generator. `max_sequences` is the maximum number of sequences that are generated at the
-/// same time, counting every beam; 0: 32. `context` is the maximum number of tokens of a generated text with
-/// its prompt; 0: the model's context length, capped at 1024.
+/// Creates a seq2seq generator. `max_sequences` is the maximum number of sequences that are generated at the same time,
+/// counting every beam; 0 means 32. `context` is the maximum number of tokens in a generated text, including its
+/// prompt; 0 means the model's context length, capped at 1024.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -1193,8 +1194,8 @@ siskin_error *siskin_seq2seq_new(const siskin_model *model,
                                  size_t context,
                                  siskin_seq2seq **out);
 
-/// Generates output for each input text. `siskin_seq2seq_text` returns the results. `options` may be null:
-/// the default options of the model.
+/// Generates output for each input text. `siskin_seq2seq_text` returns the results. `options` may be null, for the
+/// model's default options.
 SISKIN_NODISCARD
 siskin_error *siskin_seq2seq_generate(siskin_seq2seq *seq2seq,
                                       const siskin_strings *texts,
@@ -1237,14 +1238,14 @@ typedef enum siskin_transcribe_option {
     SISKIN_TRANSCRIBE_TRANSLATE = 1,
     /// Whether to divide the text into segments with timestamps (0 or 1). Default 0.
     SISKIN_TRANSCRIBE_TIMESTAMPS = 2,
-    /// The number of beams of beam search. Default: 1.
+    /// The number of beams in beam search. Default: 1.
     SISKIN_TRANSCRIBE_BEAMS = 3,
     /// Whether to condition each window on the text of the previous one (0 or 1). Default 0.
     SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT = 4,
     /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
     /// is high. Default: 0.6.
     SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD = 5,
-    /// The maximum number of tokens of a window. Default: half of the context of the model.
+    /// The maximum number of tokens in a window. Default: half of the model's context.
     SISKIN_TRANSCRIBE_MAX_TOKENS = 6,
 } siskin_transcribe_option;
 
@@ -1264,7 +1265,7 @@ typedef struct siskin_segment {
     double start;
     /// The end in seconds.
     double end;
-    /// The mean log-probability of the tokens of the window.
+    /// The mean log-probability of the tokens in the window.
     float log_probability;
     /// The probability that the window contains no speech.
     float no_speech_probability;
@@ -1280,13 +1281,14 @@ siskin_error *siskin_transcriber_new(const siskin_model *model,
 /// Restores the default options.
 SISKIN_NODISCARD siskin_error *siskin_transcriber_reset_options(siskin_transcriber *transcriber);
 
-/// Sets the spoken language, such as `en`; empty, the default: it is detected.
+/// Sets the spoken language, such as `en`. An empty string (the default) means automatic detection.
 SISKIN_NODISCARD
 siskin_error *siskin_transcriber_set_language(siskin_transcriber *transcriber,
                                               const char *language,
                                               size_t length);
 
-/// Sets a prompt, such as names and words that are likely to occur in the audio; empty, the default: none.
+/// Sets a prompt, such as names and words that are likely to occur in the audio. An empty string (the default) means no
+/// prompt.
 SISKIN_NODISCARD
 siskin_error *siskin_transcriber_set_prompt(siskin_transcriber *transcriber,
                                             const char *prompt,

@@ -53,11 +53,10 @@ impl RunControl {
 }
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and the target is restored to its state before the call. There is one exception: if a
-/// sliding window has moved or a recurrent state has changed, a canceled prompt that follows other tokens
-/// stays partly processed; `siskin_session_stats` tells how many tokens the session then holds. For generic
-/// ONNX models, which run on the tract engine, cancellation takes effect only between texts. Does nothing once
-/// the target is freed.
+/// milliseconds, and the target is restored to its state before the call. There is one exception: if a sliding window
+/// has moved or a recurrent state has changed, a canceled prompt appended to existing tokens is left partially
+/// processed; `siskin_session_stats` reports how many tokens the session holds afterward. For generic ONNX models,
+/// which run on the tract engine, cancellation takes effect only between texts. Does nothing once the target is freed.
 ///
 /// Threads: any, at any time.
 ///

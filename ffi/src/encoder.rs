@@ -38,7 +38,7 @@ pub(crate) struct EncoderState {
 
 /// How the hidden states of a text are pooled into its embedding.
 pub type siskin_pooling = u32;
-/// The default of the model.
+/// The model's default.
 pub const SISKIN_POOLING_AUTO: siskin_pooling = 0;
 /// The mean over all tokens.
 pub const SISKIN_POOLING_MEAN: siskin_pooling = 1;
@@ -57,7 +57,7 @@ pub type siskin_overflow_mode = u32;
 pub const SISKIN_OVERFLOW_ERROR: siskin_overflow_mode = 0;
 /// They are truncated.
 pub const SISKIN_OVERFLOW_TRUNCATE: siskin_overflow_mode = 1;
-/// They are split into overlapping windows. Not supported by calls that need one result for each text.
+/// They are split into overlapping windows. Not supported by calls that need one result per text.
 pub const SISKIN_OVERFLOW_WINDOW: siskin_overflow_mode = 2;
 
 /// Converts an overflow mode.
@@ -70,8 +70,8 @@ pub(crate) fn overflow_mode(mode: siskin_overflow_mode, overlap: usize) -> Outco
     }
 }
 
-/// Creates an encoder. `use_head` adds the task head of the model: predictions need it, embeddings must not
-/// have it. `max_batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
+/// Creates an encoder. `use_head` adds the model's task head: it is required for predictions, and must be off for
+/// embeddings. `max_batch_tokens` is the maximum number of tokens in a forward pass; 0 means 512.
 ///
 /// Threads: any.
 ///
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn siskin_encoder_set_overflow(
 }
 
 /// Sets how embeddings are computed: the pooling, whether they are normalized to unit length, and for Matryoshka models
-/// the number of dimensions that are kept, 0: all.
+/// the number of leading dimensions to keep; 0 means all.
 ///
 /// # Safety
 /// The pointer contract of the crate.

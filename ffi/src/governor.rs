@@ -21,7 +21,7 @@ pub const SISKIN_THROTTLE_DUTY_CYCLE: siskin_throttle_mode = 3;
 /// Background work: one thread, a quarter of the time.
 pub const SISKIN_THROTTLE_BACKGROUND: siskin_throttle_mode = 4;
 
-/// Statistics of throttled computation. Set `struct_size` before the call.
+/// Throttling statistics. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_throttle_stats {
@@ -33,14 +33,14 @@ pub struct siskin_throttle_stats {
     pub compute_nanoseconds: u64,
     /// The time spent waiting before them.
     pub wait_nanoseconds: u64,
-    /// The number of threads of the last pass; 0 before the first one.
+    /// The number of threads used by the last pass; 0 before the first one.
     pub threads: u32,
     /// The current duty cycle.
     pub duty_cycle: f32,
 }
 
 /// Throttles all computation with the model. `value` is the number of tokens per second or the duty cycle; other modes
-/// ignore it. Results do not depend on the mode. A call that waits can be canceled.
+/// ignore it. Results do not depend on the mode. A waiting call can be canceled.
 ///
 /// Threads: any, at any time.
 ///
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn siskin_model_set_throttle(
 }
 
 /// Sets the thermal state of the device, from 0 (not throttled) to 6 (shutting down), as in the thermal status of
-/// Android's `PowerManager`; iOS's nominal, fair, serious and critical correspond to 0, 1, 3 and 4. When the device cools down,
-/// the speed rises step by step.
+/// Android's `PowerManager`; iOS's nominal, fair, serious and critical correspond to 0, 1, 3 and 4. When the device
+/// cools down, the speed rises step by step.
 ///
 /// Threads: any, at any time.
 ///
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn siskin_model_set_thermal_state(
 }
 
 /// Sets the power state of the device: whether its power saving mode is on, whether it runs on battery, and the battery
-/// level from 0 to 1; a negative level is unknown.
+/// level from 0 to 1; a negative level means unknown.
 ///
 /// Threads: any, at any time.
 ///
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn siskin_model_set_power_state(
     }
 }
 
-/// Returns the statistics of throttled computation.
+/// Returns the throttling statistics.
 ///
 /// Threads: any, at any time.
 ///

@@ -119,7 +119,7 @@ unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
     let is_handle = block.is_aligned()
         && unsafe { (*block.cast::<AtomicU64>()).load(Ordering::Relaxed) } == u64::from_le_bytes(T::MAGIC);
     if !is_handle {
-        return Err(PendingError::new(SISKIN_ERROR_HANDLE, T::NAME, "a handle of another type, or freed"));
+        return Err(PendingError::new(SISKIN_ERROR_HANDLE, T::NAME, "wrong handle type, or already freed"));
     }
     // SAFETY: `handle` is live during `'a` (see `# Safety`), and its magic number is that of `Block<T>`.
     Ok(unsafe { &*block })
@@ -220,7 +220,7 @@ pub(crate) unsafe fn create<T: Handle>(
     })
 }
 
-/// Frees a handle. Null is ignored; a handle that is in use, or of another type, is not freed.
+/// Frees a handle. Null is ignored; a handle that is in use, or of the wrong type, is not freed.
 ///
 /// # Safety
 /// As for [`exclusive`], and the handle is not used afterwards.

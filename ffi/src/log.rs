@@ -40,8 +40,8 @@ pub(crate) fn log(level: siskin_log_level, text: &str) {
     }
 }
 
-/// Sets the function that receives the log messages of the library, in place of the previous one; null disables
-/// logging. The library itself prints nothing. `release` is called with `user` when the function is no longer used.
+/// Sets the function that receives the library's log messages, replacing the previous one; null disables logging. The
+/// library itself prints nothing. `release` is called with `user` when the function is no longer used.
 ///
 /// Threads: any.
 ///

@@ -111,7 +111,7 @@ fn with_warnings_logged(model: Model) -> Model {
     model
 }
 
-/// Opens the model at a path: a `.siskin` file; if the library was built with the feature `import`, also a GGUF file, a
+/// Opens the model at a path: a `.siskin` file; if the library was built with the `import` feature, also a GGUF file, a
 /// folder of safetensors or an ONNX model, which is packed once and then opened from the packed cache. `options` may be
 /// null.
 ///
@@ -172,9 +172,9 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
     }
 }
 
-/// Opens a `.siskin` model in `length` bytes of an open file, starting at `offset`, such as an uncompressed
-/// asset of an Android package; length 0: to the end of the file. The descriptor stays open and belongs to
-/// the caller, which may close it. For best alignment, use an offset that is a multiple of 16384.
+/// Opens a `.siskin` model in `length` bytes of an open file, starting at `offset`, such as an uncompressed asset in an
+/// APK; length 0 means up to the end of the file. The descriptor stays open and belongs to the caller, which may close
+/// it. For best alignment, use an offset that is a multiple of 16384.
 ///
 /// Returns `SISKIN_ERROR_UNSUPPORTED` on systems without file descriptors. Threads: any.
 ///
@@ -395,8 +395,8 @@ pub unsafe extern "C" fn siskin_model_session_memory(
 }
 
 /// Tokenizes a text. `count` receives the number of tokens; the first `capacity` of them are written to `ids`, which
-/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a
-/// text. Literal control tokens in the text are not parsed as such.
+/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a text. Special
+/// tokens in the text are treated as plain text.
 ///
 /// Threads: any.
 ///

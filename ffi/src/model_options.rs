@@ -18,18 +18,18 @@ use crate::guard::{self, Handle};
 
 /// Whether the packed copy of a non-`.siskin` model is cached.
 pub type siskin_cache_mode = u32;
-/// In the cache folder of the user.
+/// In the user's cache folder.
 pub const SISKIN_CACHE_AUTO: siskin_cache_mode = 0;
-/// Not at all: the model is packed whenever it is opened.
+/// Not at all: the model is packed each time it is opened.
 pub const SISKIN_CACHE_OFF: siskin_cache_mode = 1;
 
 /// A device that runs models.
 pub type siskin_device = u32;
-/// The fastest device that this build supports: the CPU.
+/// The fastest device that this build supports; currently always the CPU.
 pub const SISKIN_DEVICE_AUTO: siskin_device = 0;
 /// The CPU.
 pub const SISKIN_DEVICE_CPU: siskin_device = 1;
-/// Scalar code on one thread of the CPU, slow, for comparison.
+/// Single-threaded scalar reference implementation, slow.
 pub const SISKIN_DEVICE_REFERENCE: siskin_device = 2;
 
 /// Options for opening a model. Null selects the defaults. Freed with `siskin_model_options_free`.
@@ -38,8 +38,8 @@ pub struct siskin_model_options {
 }
 
 /// Receives the progress of packing: the number of bytes written so far, and the total, which is 0 while it is unknown.
-/// Returns whether to continue. It is called from threads of the library, one call at a time, while the function that
-/// opens the model blocks. It must not call the library.
+/// Returns whether to continue. It is called from library threads, one call at a time, while the function that opens
+/// the model blocks. It must not call the library.
 pub type siskin_progress_function =
     Option<unsafe extern "C" fn(user: *mut c_void, done: u64, total: u64) -> bool>;
 
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn siskin_model_options_new(out: *mut *mut siskin_model_op
     unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
-/// Sets the number of worker threads. 0, the default: one per performance core.
+/// Sets the number of worker threads. 0 (the default) means one per performance core.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -257,9 +257,9 @@ pub unsafe extern "C" fn siskin_model_options_set_skip_layers(
     }
 }
 
-/// Applies the LoRA or DoRA adapter in a `.siskin` file to the models that are opened with these options; an empty
-/// path, the default: no adapter. The adapter is read immediately. Opening a model whose weights differ from those that
-/// the adapter was trained on fails, unless `any_base` is set.
+/// Applies the LoRA or DoRA adapter in a `.siskin` file to the models opened with these options; an empty path (the
+/// default) means no adapter. The adapter is read immediately. Opening a model whose weights differ from those that the
+/// adapter was trained on fails, unless `any_base` is set.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -326,8 +326,8 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
     unsafe { guard::exclusive(options, |options, ()| keep_in(options, text("path", path, length)?)) }
 }
 
-/// Sets the weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or
-/// `q4_k`; empty, the default: the weight types of the source.
+/// Sets the weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or `q4_k`. An empty
+/// string (the default) means the weight types of the source.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -344,7 +344,7 @@ pub unsafe extern "C" fn siskin_model_options_set_quantization(
     }
 }
 
-/// Sets the function that receives the progress of packing; null: none. `release` is called with `user` when the
+/// Sets the function that receives the progress of packing; null means none. `release` is called with `user` when the
 /// options are freed or the function is replaced.
 ///
 /// # Safety

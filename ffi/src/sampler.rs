@@ -20,34 +20,36 @@ impl Handle for siskin_sampler {
 
 /// A sampling option.
 pub type siskin_sampler_option = u32;
-/// Temperature: the divisor of the logits; 0: greedy. Default: 0.8.
+/// Temperature: the divisor of the logits; 0 means greedy decoding. Default: 0.8.
 pub const SISKIN_SAMPLER_TEMPERATURE: siskin_sampler_option = 1;
-/// Top-k: keep this many of the most probable tokens; 0: off. Default: 40.
+/// Top-k: keep this many of the most probable tokens; 0 disables it. Default: 40.
 pub const SISKIN_SAMPLER_TOP_K: siskin_sampler_option = 2;
-/// Top-p: keep the fewest most probable tokens whose probabilities sum to this; 1: off. Default: 0.95.
+/// Top-p: keep the smallest set of most probable tokens whose cumulative probability reaches this; 1 disables it.
+/// Default: 0.95.
 pub const SISKIN_SAMPLER_TOP_P: siskin_sampler_option = 3;
-/// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0: off. Default: 0.05.
+/// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 disables it. Default:
+/// 0.05.
 pub const SISKIN_SAMPLER_MIN_P: siskin_sampler_option = 4;
-/// Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this
-/// probability mass; 1: off.
+/// Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this probability
+/// mass; 1 disables it.
 pub const SISKIN_SAMPLER_TYPICAL_P: siskin_sampler_option = 5;
-/// XTC: the probability with which top choices are excluded; 0: off.
+/// XTC: the probability with which top choices are excluded; 0 disables it.
 pub const SISKIN_SAMPLER_XTC_PROBABILITY: siskin_sampler_option = 6;
 /// XTC: the minimum probability of a top choice.
 pub const SISKIN_SAMPLER_XTC_THRESHOLD: siskin_sampler_option = 7;
-/// Dynamic temperature: how far the temperature may move in either direction; 0: off.
+/// Dynamic temperature: how far the temperature may move in either direction; 0 disables it.
 pub const SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE: siskin_sampler_option = 8;
 /// Dynamic temperature: the exponent of the normalized entropy.
 pub const SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT: siskin_sampler_option = 9;
-/// Repetition penalty: positive logits of past tokens are divided by this, negative ones multiplied; 1: off.
+/// Repetition penalty: positive logits of past tokens are divided by this, negative ones multiplied; 1 disables it.
 pub const SISKIN_SAMPLER_REPETITION_PENALTY: siskin_sampler_option = 10;
-/// Frequency penalty: subtracted from a logit for each past occurrence of its token; 0: off.
+/// Frequency penalty: subtracted from a logit for each past occurrence of its token; 0 disables it.
 pub const SISKIN_SAMPLER_FREQUENCY_PENALTY: siskin_sampler_option = 11;
-/// Presence penalty: subtracted from the logits of past tokens; 0: off.
+/// Presence penalty: subtracted from the logits of past tokens; 0 disables it.
 pub const SISKIN_SAMPLER_PRESENCE_PENALTY: siskin_sampler_option = 12;
 /// The number of past tokens that the three penalties consider.
 pub const SISKIN_SAMPLER_PENALTY_LAST_N: siskin_sampler_option = 13;
-/// DRY: the scale of the penalty for continuing a repetition; 0: off.
+/// DRY: the scale of the penalty for continuing a repetition; 0 disables it.
 pub const SISKIN_SAMPLER_DRY_MULTIPLIER: siskin_sampler_option = 14;
 /// DRY: the factor by which the penalty grows for each further repeated token.
 pub const SISKIN_SAMPLER_DRY_BASE: siskin_sampler_option = 15;

@@ -54,9 +54,9 @@ pub struct siskin_generated_text {
     pub finish_reason: siskin_finish_reason,
 }
 
-/// Creates a seq2seq generator. `max_sequences` is the maximum number of sequences that are generated at the
-/// same time, counting every beam; 0: 32. `context` is the maximum number of tokens of a generated text with
-/// its prompt; 0: the model's context length, capped at 1024.
+/// Creates a seq2seq generator. `max_sequences` is the maximum number of sequences that are generated at the same time,
+/// counting every beam; 0 means 32. `context` is the maximum number of tokens in a generated text, including its
+/// prompt; 0 means the model's context length, capped at 1024.
 ///
 /// Threads: any.
 ///
@@ -83,8 +83,8 @@ pub unsafe extern "C" fn siskin_seq2seq_new(
     }
 }
 
-/// Generates output for each input text. `siskin_seq2seq_text` returns the results. `options` may be null:
-/// the default options of the model.
+/// Generates output for each input text. `siskin_seq2seq_text` returns the results. `options` may be null, for the
+/// model's default options.
 ///
 /// # Safety
 /// The pointer contract of the crate.

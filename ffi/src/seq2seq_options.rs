@@ -25,17 +25,17 @@ impl Handle for siskin_seq2seq_options {
 
 /// A seq2seq option.
 pub type siskin_seq2seq_option = u32;
-/// The number of beams of beam search; 1: no beam search, but greedy decoding or sampling.
+/// The number of beams in beam search; 1 means greedy decoding or sampling instead.
 pub const SISKIN_SEQ2SEQ_BEAMS: siskin_seq2seq_option = 1;
 /// The number of texts that are returned for each input, best first.
 pub const SISKIN_SEQ2SEQ_N_BEST: siskin_seq2seq_option = 2;
-/// The maximum number of tokens of a text.
+/// The maximum number of tokens in a generated text.
 pub const SISKIN_SEQ2SEQ_MAX_TOKENS: siskin_seq2seq_option = 3;
 /// Length penalty: the exponent of the length of a text, by which its score is divided.
 pub const SISKIN_SEQ2SEQ_LENGTH_PENALTY: siskin_seq2seq_option = 4;
 /// Diverse beam search: the number of groups that the beams are divided into.
 pub const SISKIN_SEQ2SEQ_BEAM_GROUPS: siskin_seq2seq_option = 5;
-/// Diverse beam search: the penalty of a group for tokens that other groups chose.
+/// Diverse beam search: the penalty for tokens that earlier groups chose.
 pub const SISKIN_SEQ2SEQ_DIVERSITY_PENALTY: siskin_seq2seq_option = 6;
 
 fn set(options: &mut Seq2SeqGenerateOptions, option: siskin_seq2seq_option, value: f64) -> Outcome {
@@ -54,7 +54,7 @@ fn set(options: &mut Seq2SeqGenerateOptions, option: siskin_seq2seq_option, valu
     Ok(())
 }
 
-/// Creates the default options of a model.
+/// Creates a model's default options.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_new(
     unsafe { guard::create(out, || borrow(model, |model| Ok((Seq2SeqGenerateOptions::of(model)?, ())))) }
 }
 
-/// Creates the options of a model for summarization.
+/// Creates a model's options for summarization.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -82,8 +82,8 @@ pub unsafe extern "C" fn siskin_seq2seq_options_new_summary(
     unsafe { guard::create(out, || borrow(model, |model| Ok((Seq2SeqGenerateOptions::summary(model)?, ())))) }
 }
 
-/// Creates the options of a model for translation. A language is the name that the model has for it, such as
-/// `deu_Latn`, or the language code that this name begins with; empty if the model supports a single language pair.
+/// Creates a model's options for translation. A language is given by the model's name for it, such as `deu_Latn`, or by
+/// the language code that this name begins with; empty if the model supports a single language pair.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -39,7 +39,7 @@ pub(crate) struct SessionState {
     top: Vec<siskin_candidate>,
 }
 
-/// Counters of the session.
+/// Session statistics.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) prompt_tokens: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Counts {
     pub(crate) generation_nanoseconds: u64,
 }
 
-/// Why the generation of an answer ended.
+/// Why generation ended.
 pub type siskin_finish_reason = u32;
 /// It has not ended.
 pub const SISKIN_FINISH_REASON_NONE: siskin_finish_reason = 0;
@@ -71,8 +71,8 @@ pub struct siskin_candidate {
     pub log_probability: f32,
 }
 
-/// A chunk of an answer: a token, and the text that it completes. Set `struct_size` before the call. Pointers are valid
-/// until the next call that modifies the session.
+/// A chunk of a response: a token, and the text that it completes. Set `struct_size` before the call. Pointers are
+/// valid until the next call that modifies the session.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_text_chunk {
@@ -95,9 +95,9 @@ pub struct siskin_text_chunk {
     pub token: u32,
     /// The log-probability of `token`; NaN unless `SISKIN_SAMPLER_LOG_PROBABILITIES` is set.
     pub log_probability: f32,
-    /// Whether the chunk has a token. The text that was held back until the end has none.
+    /// Whether the chunk has a token. A final chunk that flushes held-back text has none.
     pub has_token: bool,
-    /// Whether the answer ended before this call. Such a chunk has no text, and no more will follow.
+    /// Whether the response ended before this call. Such a chunk has no text, and no more will follow.
     pub done: bool,
     /// The finish reason, once it is known.
     pub finish_reason: siskin_finish_reason,
@@ -123,7 +123,7 @@ impl SessionState {
 
     fn next(&mut self) -> Outcome<siskin_text_chunk> {
         let generation = self.generation.as_mut().ok_or_else(|| {
-            PendingError::new(SISKIN_ERROR_STATE, "session", "no prompt; begin an answer with one first")
+            PendingError::new(SISKIN_ERROR_STATE, "session", "no prompt; start a response with one first")
         })?;
         let start = Instant::now();
         let step = generation.step(&mut self.session, &mut self.text)?;
@@ -245,12 +245,12 @@ pub unsafe extern "C" fn siskin_session_add_message(
     }
 }
 
-/// Begins the answer to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
+/// Starts a response to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
-/// Tokens already in the KV cache are not recomputed. An unfinished answer is kept as is.
+/// Tokens already in the KV cache are not recomputed. An unfinished response is kept as is.
 ///
-/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELED`, the prompt
-/// has not been added, except as described for `siskin_cancel_handle_cancel`.
+/// Special tokens in the prompt are treated as plain text. After `SISKIN_ERROR_CANCELED`, the prompt has not been
+/// added, except as described for `siskin_cancel_handle_cancel`.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -271,8 +271,8 @@ pub unsafe extern "C" fn siskin_session_prompt(
     }
 }
 
-/// Begins the continuation of a text, without the chat template. `parse_special` parses literal control
-/// tokens in the text as such: do not set it for untrusted text. An empty text continues the previous one.
+/// Starts a raw completion, bypassing the chat template. `parse_special` enables parsing of special tokens in the text:
+/// do not set it for untrusted text. An empty text continues the previous one.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -296,8 +296,8 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     }
 }
 
-/// Begins the answer to a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the
-/// conversation of the session; their common prefix is not computed again.
+/// Starts a response to a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the
+/// session's conversation; their common prefix is not recomputed.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     }
 }
 
-/// Appends tokens to the session and begins their continuation.
+/// Appends tokens to the session and starts their completion.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -339,9 +339,9 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
     }
 }
 
-/// Generates the next chunk of the answer. After the last chunk, `done` is set.
+/// Generates the next chunk of the response. After the last chunk, `done` is set.
 ///
-/// After `SISKIN_ERROR_CANCELED`, the answer is unchanged and the call can be repeated.
+/// After `SISKIN_ERROR_CANCELED`, the response is unchanged and the call can be repeated.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn siskin_session_next(
     }
 }
 
-/// Sets the maximum number of tokens of the answers that begin after this call; 0: limited by the context only.
+/// Sets the maximum number of tokens in each response started after this call; 0 means limited only by the context.
 ///
 /// # Safety
 /// The pointer contract of the crate.

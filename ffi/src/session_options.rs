@@ -36,7 +36,7 @@ impl Handle for siskin_session_options {
 
 /// The dtype of the KV cache.
 pub type siskin_kv_cache_type = u32;
-/// The default of the model.
+/// The model's default.
 pub const SISKIN_KV_CACHE_AUTO: siskin_kv_cache_type = 0;
 /// int8 with scales: half the memory of f16.
 pub const SISKIN_KV_CACHE_INT8: siskin_kv_cache_type = 1;
@@ -44,7 +44,7 @@ pub const SISKIN_KV_CACHE_INT8: siskin_kv_cache_type = 1;
 pub const SISKIN_KV_CACHE_F16: siskin_kv_cache_type = 2;
 /// f32.
 pub const SISKIN_KV_CACHE_F32: siskin_kv_cache_type = 3;
-/// 14-bit integers with scales: the memory and about the precision of f16.
+/// 14-bit integers with scales: the same memory as f16 and about the same precision.
 pub const SISKIN_KV_CACHE_INT14: siskin_kv_cache_type = 4;
 
 /// Converts a KV cache type.
@@ -74,8 +74,8 @@ pub unsafe extern "C" fn siskin_session_options_new(
     unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
-/// Sets the context length: the maximum number of tokens of the conversation or text. 0, the default: the
-/// model's context length, capped at 2048.
+/// Sets the context length: the maximum number of tokens in the conversation or text. 0 (the default) means the model's
+/// context length, capped at 2048.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn siskin_session_options_set_context(
     unsafe { change(options, |options| options.session.context = tokens) }
 }
 
-/// Sets the maximum number of tokens of a prefill batch. Larger batches are faster and take more memory; the generated
+/// Sets the maximum number of tokens in a prefill batch. Larger batches are faster and take more memory; the generated
 /// text is the same. Default: 256.
 ///
 /// # Safety
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn siskin_session_options_set_max_batch_tokens(
     unsafe { change(options, |options| options.session.batch = tokens) }
 }
 
-/// Limits the memory of activations and KV cache, in bytes: creating a session that needs more fails with
-/// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, the default: no limit.
+/// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
+/// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0 (the default) means no limit.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn siskin_session_options_set_memory_budget(
 }
 
 /// Limits attention to a sliding window of the `recent` newest tokens and the `sinks` oldest ones (attention sinks),
-/// which makes the KV cache smaller. 0 and 0, the default: the attention mask of the model.
+/// which makes the KV cache smaller. 0 and 0 (the default) mean the model's own attention mask.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn siskin_session_options_set_kv_cache_type(
     }
 }
 
-/// Sets the maximum number of tokens of an answer. 0, the default: limited by the context only.
+/// Sets the maximum number of tokens in a response. 0 (the default) means limited only by the context.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn siskin_session_options_set_max_tokens(
     unsafe { change(options, |options| options.max_tokens = if tokens == 0 { usize::MAX } else { tokens }) }
 }
 
-/// Sets the sampling options, which are copied. Null, the default: default sampling options.
+/// Sets the sampling options, which are copied. Null (the default) means the default sampling options.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn siskin_session_options_set_sampler(
     }
 }
 
-/// Adds a stop string: an answer ends before the first occurrence of any.
+/// Adds a stop string: a response ends before the first occurrence of any of them.
 ///
 /// # Safety
 /// The pointer contract of the crate.

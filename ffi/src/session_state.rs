@@ -10,7 +10,7 @@ use crate::guard;
 use crate::memory_usage::siskin_memory_usage;
 use crate::session::siskin_session;
 
-/// Counters of a session. Set `struct_size` before the call.
+/// Session statistics. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_stats {
@@ -28,7 +28,7 @@ pub struct siskin_stats {
     pub generation_nanoseconds: u64,
 }
 
-/// Returns the counters of the session.
+/// Returns the session statistics.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn siskin_session_logits(
     }
 }
 
-/// Removes all messages and tokens, and the current answer.
+/// Removes all messages and tokens, and the current response.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn siskin_session_reset(session: *mut siskin_session) -> *
     }
 }
 
-/// Truncates the session to its first `position` tokens. Removes all messages and the current answer: a new prompt
+/// Truncates the session to its first `position` tokens. Removes all messages and the current response: a new prompt
 /// continues after those tokens.
 ///
 /// # Safety
@@ -138,9 +138,9 @@ pub unsafe extern "C" fn siskin_session_rewind(
     }
 }
 
-/// Saves the session to a file, which is replaced atomically. The file contains the conversation in readable form:
-/// protect it. An unfinished answer continues in this session, but ends here in the file. Saving temporarily needs
-/// as much memory as the tokens of the session.
+/// Saves the session to a file, which is replaced atomically. The file contains the conversation in plain text; protect
+/// it accordingly. An unfinished response continues in this session, but the saved copy stops at this point. Saving
+/// temporarily needs as much memory as the session's tokens occupy in the KV cache.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn siskin_session_save_to_memory(
     }
 }
 
-/// Restores a session that was saved to a file, in place of the state of this one. It must have been saved with the
-/// same model, KV cache dtype and window. Generation continues with identical results.
+/// Restores a session that was saved to a file, replacing the state of this one. It must have been saved with the same
+/// model, KV cache dtype and window. Generation continues with identical results.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -233,9 +233,9 @@ pub unsafe extern "C" fn siskin_session_restore_from_memory(
     }
 }
 
-/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
-/// `siskin_session_next` continues the answer.
+/// Pauses the session, for example when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELED`
+/// within milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
+/// `siskin_session_next` continues the response.
 ///
 /// Threads: any, at any time during the session's lifetime.
 ///
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn siskin_session_pause(session: *const siskin_session) ->
     }
 }
 
-/// Resumes a paused session, and clears cancellations that have not ended a call yet.
+/// Resumes a paused session, and clears pending cancellations.
 ///
 /// Threads: any, at any time during the session's lifetime.
 ///

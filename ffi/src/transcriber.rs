@@ -45,7 +45,7 @@ pub struct siskin_segment {
     pub start: f64,
     /// The end in seconds.
     pub end: f64,
-    /// The mean log-probability of the tokens of the window.
+    /// The mean log-probability of the tokens in the window.
     pub log_probability: f32,
     /// The probability that the window contains no speech.
     pub no_speech_probability: f32,
@@ -57,14 +57,14 @@ pub type siskin_transcribe_option = u32;
 pub const SISKIN_TRANSCRIBE_TRANSLATE: siskin_transcribe_option = 1;
 /// Whether to divide the text into segments with timestamps (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_TIMESTAMPS: siskin_transcribe_option = 2;
-/// The number of beams of beam search. Default: 1.
+/// The number of beams in beam search. Default: 1.
 pub const SISKIN_TRANSCRIBE_BEAMS: siskin_transcribe_option = 3;
 /// Whether to condition each window on the text of the previous one (0 or 1). Default 0.
 pub const SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT: siskin_transcribe_option = 4;
 /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
 /// is high. Default: 0.6.
 pub const SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD: siskin_transcribe_option = 5;
-/// The maximum number of tokens of a window. Default: half of the context of the model.
+/// The maximum number of tokens in a window. Default: half of the model's context.
 pub const SISKIN_TRANSCRIBE_MAX_TOKENS: siskin_transcribe_option = 6;
 
 fn set(options: &mut TranscribeOptions, option: siskin_transcribe_option, value: f64) -> Outcome {
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn siskin_transcriber_reset_options(
     }
 }
 
-/// Sets the spoken language, such as `en`; empty, the default: it is detected.
+/// Sets the spoken language, such as `en`. An empty string (the default) means automatic detection.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -148,7 +148,8 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
     }
 }
 
-/// Sets a prompt, such as names and words that are likely to occur in the audio; empty, the default: none.
+/// Sets a prompt, such as names and words that are likely to occur in the audio. An empty string (the default) means no
+/// prompt.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 /// The ABI version of this header. It increases when functions, constants or struct fields are added. Nothing is ever
-/// removed or changed; a breaking change would get another library name.
+/// removed or changed; a breaking change would ship under a new library name.
 pub const SISKIN_ABI_VERSION: u32 = 1;
 
 /// Returns the ABI version of the library. A program can use the library if this is at least the `SISKIN_ABI_VERSION`

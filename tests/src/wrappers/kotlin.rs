@@ -39,7 +39,7 @@ pub(super) fn enums(header: &Declarations) -> Result<String, String> {
 pub(super) fn file(options: &Options, header: &Declarations) -> Result<String, String> {
     let set = options.set;
     let mut text = head();
-    text.push_str(&format!("\n{}", kdoc(&format!("{} `null` is the default.", set.summary), "")));
+    text.push_str(&format!("\n{}", kdoc(&format!("{} `null` means the default.", set.summary), "")));
     text.push_str(&format!("public class {} {{\n", set.class));
     for property in options.properties(|both| both.kotlin) {
         let (docs, declaration) = match property {
@@ -63,7 +63,10 @@ pub(super) fn file(options: &Options, header: &Declarations) -> Result<String, S
             Choice::Plain(plain) => text.push_str(&format!("        {}\n", call(class.as_str(), plain))),
             Choice::ByHand(by_hand) => {
                 let Some(name) = by_hand.extension(set) else { continue };
-                text.push_str(&format!("        // By hand: {}.\n        {name}(options)\n", by_hand.reason));
+                let reason = by_hand.reason;
+                text.push_str(&format!(
+                    "        // Written by hand, because {reason}.\n        {name}(options)\n"
+                ));
             }
         }
     }

@@ -235,7 +235,7 @@ fn plain(set: &OptionSet, function: &Function, native: &Native) -> Result<Plain,
     let [argument] = native.arguments.as_slice() else {
         return Err(format!("{}: not one value; {ADVICE}", function.name));
     };
-    let zero_is_default = function.docs.contains("0, the default");
+    let zero_is_default = function.docs.contains("0 (the default)");
     let value = match argument.kind {
         Kind::Text if is_list => Value::Texts,
         _ if is_list => return Err(format!("{}: not a list of texts; {ADVICE}", function.name)),
@@ -250,7 +250,7 @@ fn plain(set: &OptionSet, function: &Function, native: &Native) -> Result<Plain,
             format!("{}: {} has no names in tests/src/wrappers/table.rs", function.name, argument.c)
         })?),
         Kind::Handle if argument.c == "siskin_sampler" => {
-            Value::Sampler { null_is_default: function.docs.contains("Null, the default") }
+            Value::Sampler { null_is_default: function.docs.contains("Null (the default)") }
         }
         Kind::Handle => return Err(format!("{}: {ADVICE}", function.name)),
     };
@@ -264,11 +264,11 @@ fn plain(set: &OptionSet, function: &Function, native: &Native) -> Result<Plain,
 /// Turns the documentation of a setter into that of a property.
 fn setter_docs(function: &Function) -> String {
     let docs = function.docs.strip_prefix("Sets ").unwrap_or(&function.docs);
-    let docs =
-        docs.replace("; empty, the default: ", ". Default: ").replace(". 0, the default: ", ". Default: ");
-    sentence(
-        &docs.replace(", which are copied", "").replace(" Null, the default: default sampling options.", ""),
-    )
+    let docs = docs
+        .replace(". An empty string (the default) means ", ". Default: ")
+        .replace(". 0 (the default) means ", ". Default: ")
+        .replace(" Null (the default) means the default sampling options.", "");
+    sentence(&docs.replace(", which are copied", ""))
 }
 
 /// Turns `Adds a stop string: …` into `Stop strings: …`.
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_setter_becomes_a_property() {
-        let setter = "/// Sets the number of tokens. 0, the default: all.\nsiskin_error \
+        let setter = "/// Sets the number of tokens. 0 (the default) means all.\nsiskin_error \
             *siskin_session_options_set_max_tokens(siskin_session_options *options, size_t tokens);";
         let options = derive(setter).unwrap();
         let Some(Choice::Plain(plain)) = options.choices.last() else { panic!("not a plain option") };

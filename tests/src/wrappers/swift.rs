@@ -26,14 +26,16 @@ pub(super) fn enums(header: &Declarations) -> Result<String, String> {
         }
         let native = |about: &str| {
             format!(
-                "    /// The constant of the header{about}.\n    var native: {} {{\n        switch self {{\n{cases}        \
+                "    /// The constant in the C header{about}.\n    var native: {} {{\n        switch self {{\n{cases}        \
                  }}\n    }}\n}}\n",
                 names.c
             )
         };
         text.push_str(&match names.null {
             None => format!("\n{}", native("")),
-            Some(_) => format!("}}\n\nextension {}? {{\n{}", names.swift, native("; `nil` is the default")),
+            Some(_) => {
+                format!("}}\n\nextension {}? {{\n{}", names.swift, native("; `nil` means the default"))
+            }
         });
     }
     Ok(text)
@@ -62,7 +64,7 @@ pub(super) fn file(options: &Options, header: &Declarations) -> Result<String, S
     if foundation {
         text.push_str("import Foundation\n");
     }
-    text.push_str(&format!("\n{}", docs(&format!("{} `nil` is the default.", set.summary), "")));
+    text.push_str(&format!("\n{}", docs(&format!("{} `nil` means the default.", set.summary), "")));
     text.push_str(&format!("public struct {}: {} {{\n", set.class, set.protocols));
     for Stored { docs: about, name, kind, .. } in &properties {
         text.push_str(&format!("{}    public var {name}: {kind}\n", docs(about, "    ")));
@@ -97,7 +99,9 @@ pub(super) fn file(options: &Options, header: &Declarations) -> Result<String, S
             Choice::ByHand(by_hand) => {
                 let Some(name) = by_hand.extension(set) else { continue };
                 let reason = by_hand.reason;
-                text.push_str(&format!("        // By hand: {reason}.\n        try {name}(to: options)\n"));
+                text.push_str(&format!(
+                    "        // Written by hand, because {reason}.\n        try {name}(to: options)\n"
+                ));
             }
         }
     }

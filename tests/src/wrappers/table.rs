@@ -101,7 +101,7 @@ const MODEL: OptionSet = OptionSet {
     by_hand: &[
         ByHand {
             function: "siskin_model_options_set_disabled_cpu_features",
-            reason: "a list, whose names are joined with commas",
+            reason: "it is a list, whose names are joined with commas",
             properties: Properties {
                 kotlin: &[Property {
                     declaration: "disabledCpuFeatures: List<String> = emptyList()",
@@ -117,26 +117,26 @@ const MODEL: OptionSet = OptionSet {
         },
         ByHand {
             function: "siskin_model_options_set_adapter",
-            reason: "two options, a file and whether to check its base",
+            reason: "it is two options, a file and whether to check its base",
             properties: Properties {
                 kotlin: &[
                     Property {
                         declaration: "adapter: String? = null",
-                        docs: "The path of a LoRA or DoRA adapter that `siskin train` wrote.",
+                        docs: "The path of a LoRA or DoRA adapter written by `siskin train`.",
                     },
                     Property {
                         declaration: "allowAnyBase: Boolean = false",
-                        docs: "Whether to accept an adapter that was trained on other base weights.",
+                        docs: "Whether to accept an adapter that was trained on different base weights.",
                     },
                 ],
                 swift: &[
                     Property {
                         declaration: "adapter: URL? = nil",
-                        docs: "A LoRA or DoRA adapter that `siskin train` wrote.",
+                        docs: "A LoRA or DoRA adapter written by `siskin train`.",
                     },
                     Property {
                         declaration: "allowAnyBase: Bool = false",
-                        docs: "Whether to accept an adapter that was trained on other base weights.",
+                        docs: "Whether to accept an adapter that was trained on different base weights.",
                     },
                 ],
             },
@@ -145,7 +145,7 @@ const MODEL: OptionSet = OptionSet {
         },
         ByHand {
             function: "siskin_model_options_set_cache_mode",
-            reason: "one conversion with the folder of the cache",
+            reason: "it is converted together with the cache folder",
             properties: Properties {
                 kotlin: &[
                     Property {
@@ -155,8 +155,8 @@ const MODEL: OptionSet = OptionSet {
                     },
                     Property {
                         declaration: "packedCacheFolder: String? = null",
-                        docs: "The folder of the packed cache, which is created if it does not exist. Default: the user's \
-                            cache folder, which apps do not have: set a folder in `Context.getCacheDir()`.",
+                        docs: "The packed cache folder, which is created if it does not exist. Default: the user's cache \
+                            folder, which apps do not have: set a folder in `Context.getCacheDir()`.",
                     },
                 ],
                 swift: &[Property {
@@ -169,14 +169,14 @@ const MODEL: OptionSet = OptionSet {
         },
         ByHand {
             function: "siskin_model_options_set_cache_folder",
-            reason: "converted with the mode of the cache",
+            reason: "it is converted together with the cache mode",
             properties: NO_PROPERTIES,
             caller: Caller::Other,
             jni: false,
         },
         ByHand {
             function: "siskin_model_options_set_progress",
-            reason: "a callback, which also polls for cancellation",
+            reason: "it is a callback, which also polls for cancellation",
             properties: Properties {
                 kotlin: &[Property {
                     declaration: "progressListener: ProgressListener? = null",
@@ -185,7 +185,7 @@ const MODEL: OptionSet = OptionSet {
                 swift: &[Property {
                     declaration: "onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)? = nil",
                     docs: "Reports packing progress: the number of bytes written so far, and the total number of bytes, \
-                        `nil` while it is unknown. Returns whether to continue. It is called from threads of the library, \
+                        `nil` while it is unknown. Returns whether to continue. It is called from library threads, \
                         and must not use this package.",
                 }],
             },
@@ -207,7 +207,7 @@ const SAMPLER: OptionSet = OptionSet {
     properties: NO_PROPERTIES,
     by_hand: &[ByHand {
         function: "siskin_sampler_add_bias",
-        reason: "a map",
+        reason: "it is a map",
         properties: Properties {
             kotlin: &[Property {
                 declaration: "logitBias: Map<Int, Float> = emptyMap()",
@@ -235,7 +235,7 @@ const SESSION: OptionSet = OptionSet {
     properties: NO_PROPERTIES,
     by_hand: &[ByHand {
         function: "siskin_session_options_set_window",
-        reason: "two numbers: two properties in Kotlin, a struct in Swift",
+        reason: "it is two numbers: two properties in Kotlin, a struct in Swift",
         properties: Properties {
             kotlin: &[
                 Property {
@@ -251,8 +251,8 @@ const SESSION: OptionSet = OptionSet {
             ],
             swift: &[Property {
                 declaration: "window: SlidingWindow? = nil",
-                docs: "Limits attention to a sliding window, so that the KV cache is smaller. Default: the attention mask \
-                    of the model.",
+                docs: "Limits attention to a sliding window, so that the KV cache is smaller. Default: the model's \
+                    own attention mask.",
             }],
         },
         caller: Caller::Extension,
@@ -279,7 +279,7 @@ const SEQ2SEQ: OptionSet = OptionSet {
     },
     by_hand: &[ByHand {
         function: "siskin_seq2seq_options_set_overflow",
-        reason: "a mode with a value of one of its cases",
+        reason: "one case of the mode has a value",
         properties: Properties {
             kotlin: &[Property {
                 declaration: "onOverflow: OverflowMode? = null",

@@ -3,14 +3,14 @@ import CSiskin
 
 /// A device that runs models.
 public enum Device: Sendable, Hashable {
-    /// The fastest device that this build supports: the CPU.
+    /// The fastest device that this build supports; currently always the CPU.
     case auto
     /// The CPU.
     case cpu
-    /// Scalar code on one thread of the CPU, slow, for comparison.
+    /// Single-threaded scalar reference implementation, slow.
     case reference
 
-    /// The constant of the header.
+    /// The constant in the C header.
     var native: siskin_device {
         switch self {
         case .auto: SISKIN_DEVICE_AUTO
@@ -28,12 +28,12 @@ public enum KVCacheType: Sendable, Hashable {
     case f16
     /// f32.
     case f32
-    /// 14-bit integers with scales: the memory and about the precision of f16.
+    /// 14-bit integers with scales: the same memory as f16 and about the same precision.
     case int14
 }
 
 extension KVCacheType? {
-    /// The constant of the header; `nil` is the default.
+    /// The constant in the C header; `nil` means the default.
     var native: siskin_kv_cache_type {
         switch self {
         case nil: SISKIN_KV_CACHE_AUTO
@@ -52,7 +52,7 @@ public enum TrimLevel: Sendable, Hashable {
     /// Also the messages and tokens, which are removed: save the session first.
     case all
 
-    /// The constant of the header.
+    /// The constant in the C header.
     var native: siskin_trim_level {
         switch self {
         case .unused: SISKIN_TRIM_UNUSED

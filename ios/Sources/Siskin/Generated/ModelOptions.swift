@@ -2,7 +2,7 @@
 import CSiskin
 import Foundation
 
-/// Options for opening a model. `nil` is the default.
+/// Options for opening a model. `nil` means the default.
 public struct ModelOptions: Sendable {
     /// The number of worker threads. Default: one per performance core.
     public var threads: Int?
@@ -12,9 +12,9 @@ public struct ModelOptions: Sendable {
     public var device: Device
     /// The layers to skip, by zero-based index.
     public var skipLayers: [Int]
-    /// A LoRA or DoRA adapter that `siskin train` wrote.
+    /// A LoRA or DoRA adapter written by `siskin train`.
     public var adapter: URL?
-    /// Whether to accept an adapter that was trained on other base weights.
+    /// Whether to accept an adapter that was trained on different base weights.
     public var allowAnyBase: Bool
     /// Where the packed copy of a non-`.siskin` model is kept.
     public var packedCache: PackedCache
@@ -22,7 +22,7 @@ public struct ModelOptions: Sendable {
     /// the weight types of the source.
     public var quantization: String?
     /// Reports packing progress: the number of bytes written so far, and the total number of bytes, `nil` while it is
-    /// unknown. Returns whether to continue. It is called from threads of the library, and must not use this package.
+    /// unknown. Returns whether to continue. It is called from library threads, and must not use this package.
     public var onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)?
 
     /// Creates options.
@@ -51,7 +51,7 @@ public struct ModelOptions: Sendable {
     /// Sets the options that are not `nil`.
     func copy(to options: OpaquePointer) throws(SiskinError) {
         if let threads { try check(siskin_model_options_set_threads(options, try native(threads, "threads"))) }
-        // By hand: a list, whose names are joined with commas.
+        // Written by hand, because it is a list, whose names are joined with commas.
         try copyDisabledCpuFeatures(to: options)
         try check(siskin_model_options_set_device(options, device.native))
         do {
@@ -59,9 +59,9 @@ public struct ModelOptions: Sendable {
             for number in skipLayers { numbers.append(try native(number, "skipLayers")) }
             try check(siskin_model_options_set_skip_layers(options, numbers, numbers.count))
         }
-        // By hand: two options, a file and whether to check its base.
+        // Written by hand, because it is two options, a file and whether to check its base.
         try copyAdapter(to: options)
-        // By hand: one conversion with the folder of the cache.
+        // Written by hand, because it is converted together with the cache folder.
         try copyCacheMode(to: options)
         if let quantization {
             try check(withUTF8(quantization) { siskin_model_options_set_quantization(options, $0, $1) })

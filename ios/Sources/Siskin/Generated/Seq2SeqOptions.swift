@@ -2,21 +2,21 @@
 import CSiskin
 
 /// Options for sequence-to-sequence generation, whose defaults are those of the model's configuration for the task.
-/// `nil` is the default.
+/// `nil` means the default.
 public struct Seq2SeqOptions: Sendable, Hashable {
     /// The task.
     public var task: Seq2SeqTask
-    /// The number of beams of beam search; 1: no beam search, but greedy decoding or sampling.
+    /// The number of beams in beam search; 1 means greedy decoding or sampling instead.
     public var beams: Int?
     /// The number of texts that are returned for each input, best first.
     public var nBest: Int?
-    /// The maximum number of tokens of a text.
+    /// The maximum number of tokens in a generated text.
     public var maxTokens: Int?
     /// Length penalty: the exponent of the length of a text, by which its score is divided.
     public var lengthPenalty: Double?
     /// Diverse beam search: the number of groups that the beams are divided into.
     public var beamGroups: Int?
-    /// Diverse beam search: the penalty of a group for tokens that other groups chose.
+    /// Diverse beam search: the penalty for tokens that earlier groups chose.
     public var diversityPenalty: Double?
     /// How texts with more tokens than the model accepts are handled. Windows end at sentence boundaries.
     public var onOverflow: OverflowMode?
@@ -66,7 +66,7 @@ public struct Seq2SeqOptions: Sendable, Hashable {
         if let diversityPenalty {
             try check(siskin_seq2seq_options_set(options, SISKIN_SEQ2SEQ_DIVERSITY_PENALTY, diversityPenalty))
         }
-        // By hand: a mode with a value of one of its cases.
+        // Written by hand, because one case of the mode has a value.
         try copyOverflow(to: options)
         if let prefix { try check(withUTF8(prefix) { siskin_seq2seq_options_set_prefix(options, $0, $1) }) }
         if let sampler {

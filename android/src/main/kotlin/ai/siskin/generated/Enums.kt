@@ -7,13 +7,13 @@ public enum class Device(
     /** The native constant. */
     internal val code: Int,
 ) {
-    /** The fastest device that this build supports: the CPU. */
+    /** The fastest device that this build supports; currently always the CPU. */
     AUTO(0),
 
     /** The CPU. */
     CPU(1),
 
-    /** Scalar code on one thread of the CPU, slow, for comparison. */
+    /** Single-threaded scalar reference implementation, slow. */
     REFERENCE(2),
 }
 
@@ -31,7 +31,7 @@ public enum class KvCacheType(
     /** f32. */
     F32(3),
 
-    /** 14-bit integers with scales: the memory and about the precision of f16. */
+    /** 14-bit integers with scales: the same memory as f16 and about the same precision. */
     INT14(4),
 }
 

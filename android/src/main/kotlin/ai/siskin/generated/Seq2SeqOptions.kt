@@ -4,19 +4,19 @@ package ai.siskin
 
 /**
  * Options for sequence-to-sequence generation, whose defaults are those of the model's configuration for the task.
- * `null` is the default.
+ * `null` means the default.
  */
 public class Seq2SeqOptions {
     /** The task. Default: the input is passed to the model as it is, after [prefix]. */
     public var task: Seq2SeqTask? = null
 
-    /** The number of beams of beam search; 1: no beam search, but greedy decoding or sampling. */
+    /** The number of beams in beam search; 1 means greedy decoding or sampling instead. */
     public var beams: Int? = null
 
     /** The number of texts that are returned for each input, best first. */
     public var nBest: Int? = null
 
-    /** The maximum number of tokens of a text. */
+    /** The maximum number of tokens in a generated text. */
     public var maxTokens: Int? = null
 
     /** Length penalty: the exponent of the length of a text, by which its score is divided. */
@@ -25,7 +25,7 @@ public class Seq2SeqOptions {
     /** Diverse beam search: the number of groups that the beams are divided into. */
     public var beamGroups: Int? = null
 
-    /** Diverse beam search: the penalty of a group for tokens that other groups chose. */
+    /** Diverse beam search: the penalty for tokens that earlier groups chose. */
     public var diversityPenalty: Double? = null
 
     /** What happens to texts with more tokens than the model supports. Windows end at sentence boundaries. */
@@ -45,7 +45,7 @@ public class Seq2SeqOptions {
         lengthPenalty?.let { NativeSeq2SeqOptions.set(options, 4, it) }
         beamGroups?.let { NativeSeq2SeqOptions.set(options, 5, it.toDouble()) }
         diversityPenalty?.let { NativeSeq2SeqOptions.set(options, 6, it) }
-        // By hand: a mode with a value of one of its cases.
+        // Written by hand, because one case of the mode has a value.
         copyOverflow(options)
         prefix?.let { NativeSeq2SeqOptions.setPrefix(options, it.encodeToByteArray()) }
         sampler?.withNative { NativeSeq2SeqOptions.setSampler(options, it) }
