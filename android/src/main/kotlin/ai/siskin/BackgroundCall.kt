@@ -18,17 +18,18 @@ import kotlinx.coroutines.withContext
 
 /**
  * A handle with long-running calls: [Session], [Encoder], [Seq2Seq] or [Transcriber]. Its suspending functions run on
- * background threads of the library, one at a time, and can be called from any dispatcher.
+ * the library's background threads, one at a time, and can be called from any dispatcher.
  *
  * Canceling the calling coroutine cancels the native call within milliseconds. The coroutine resumes with a
  * `CancellationException` once the native call has ended; the handle is restored to its state before the call. There is
- * one exception: if a sliding window of a [Session] has moved or a recurrent state has changed, a canceled prompt that
- * follows other tokens stays partly processed; [Session.stats] tells how many tokens the session then holds.
+ * one exception: if a sliding window of a [Session] has moved or a recurrent state has changed, a canceled prompt
+ * appended to existing tokens is left partially processed; [Session.stats] reports how many tokens the session holds
+ * afterward.
  */
 public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
     private val mutex = Mutex()
 
-    /** The number of calls of [cancel] so far. */
+    /** The number of calls to [cancel] so far. */
     internal val cancelCount = MutableStateFlow(0)
 
     @Volatile
@@ -37,10 +38,10 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
     /**
      * Cancels the running call within milliseconds, from any thread.
      *
-     * An answer of a [Session] ends: its flow completes normally, [Session.next] returns `null`, and
+     * The response of a [Session] ends: its flow completes normally, [Session.next] returns `null`, and
      * [Session.finishReason] is [FinishReason.CANCELED]. No token is lost: [Session.generateText] continues the
-     * answer. Between two tokens, the cancellation ends the answer before the next one, unless a new answer is begun.
-     * Prompts that wait for their turn or for a paused session are canceled too.
+     * response. Between two tokens, the cancellation ends the response before the next one, unless a new response is
+     * started. Prompts that wait for their turn or for a paused session are canceled too.
      *
      * All other calls throw [SiskinException.Canceled], and can be repeated. A cancellation without a running call or
      * answer has no effect. To cancel with structured concurrency, cancel the coroutine instead.
@@ -52,7 +53,7 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
     }
 
     /**
-     * Called while the handle is locked, when a call was canceled by a [cancel] that followed the first [since] ones.
+     * Called while the handle is locked, when a call was canceled and [cancel] has been called more than [since] times.
      */
     internal open fun onCallCanceled(since: Int) {}
 
@@ -91,7 +92,7 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
 
 /**
  * One native call. Canceling it before it begins or while it runs takes effect; afterwards it has no effect. The first
- * [since] calls of [CancellableHandle.cancel] preceded it and do not affect it.
+ * [since] calls to [CancellableHandle.cancel] preceded it and do not affect it.
  */
 internal class BackgroundCall(private val native: NativePointer, val since: Int) {
     private enum class Progress { WAITING, RUNNING, DONE }
@@ -161,8 +162,8 @@ internal class BackgroundCall(private val native: NativePointer, val since: Int)
 
 /**
  * Runs [block] on a background thread. If the coroutine is canceled, [cancel] is called immediately, and the coroutine
- * resumes when the block has ended. A result that was computed by then goes to [undelivered], or, if that is `null`, to
- * the caller.
+ * does not resume until the block finishes. A result that was computed by then goes to [undelivered], or, if that is
+ * `null`, to the caller.
  */
 internal suspend fun <T> runInBackground(cancel: () -> Unit, undelivered: ((T) -> Unit)?, block: () -> T): T {
     val ended = Job()

@@ -3,15 +3,15 @@ package ai.siskin
 
 import kotlinx.coroutines.runBlocking
 
-/** Options for an encoder. `null` is the default. */
+/** Options for an encoder. `null` means the default. */
 public class EncoderOptions {
     /**
-     * Whether to use the task head of the model: required by [Encoder.classify], [Encoder.rerank], [Encoder.tag],
-     * [Encoder.answer] and [Encoder.fillMask], not allowed by [Encoder.embed].
+     * Whether to use the model's task head: required by [Encoder.classify], [Encoder.rerank], [Encoder.tag],
+     * [Encoder.answer] and [Encoder.fillMask]; must be off for [Encoder.embed].
      */
     public var useHead: Boolean = false
 
-    /** The maximum number of tokens of one forward pass. Default: 512. */
+    /** The maximum number of tokens in one forward pass. Default: 512. */
     public var maxBatchTokens: Int? = null
 
     /** The dtype of the KV cache. Default: the model's own. */
@@ -29,7 +29,7 @@ public class EncoderOptions {
      */
     public var normalize: Boolean? = null
 
-    /** How many of the first dimensions of embeddings are kept, for Matryoshka models. Default: all. */
+    /** The number of leading dimensions to keep, for Matryoshka models. Default: all. */
     public var dimensions: Int? = null
 
     internal fun create(model: Long): Encoder {
@@ -61,7 +61,7 @@ public sealed class OverflowMode(internal val code: Int) {
     /** Texts are truncated to the maximum length. */
     public data object Truncate : OverflowMode(1)
 
-    /** Texts are split into overlapping windows. Tasks that need one result for a text do not support it. */
+    /** Texts are split into overlapping windows. Tasks that need one result per text do not support it. */
     public data class Window(
         /** The number of tokens that adjacent windows share. */
         public val overlap: Int = 0,
@@ -153,29 +153,29 @@ public class Encoder internal constructor(pointer: Long) :
         read(null, NativeEncoder.fillMask(pointer, text.encodeToByteArray(), positive("count", count)))
     }
 
-    /** Blocking form of [embed], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [embed], for Java. Interrupting the thread cancels the call. */
     @Throws(InterruptedException::class)
     public fun embedBlocking(texts: List<String>): List<FloatArray> = runBlocking { embed(texts) }
 
-    /** Blocking form of [classify], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [classify], for Java. Interrupting the thread cancels the call. */
     @Throws(InterruptedException::class)
     public fun classifyBlocking(texts: List<String>): List<List<Prediction>> = runBlocking { classify(texts) }
 
-    /** Blocking form of [rerank], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [rerank], for Java. Interrupting the thread cancels the call. */
     @Throws(InterruptedException::class)
     public fun rerankBlocking(query: String, documents: List<String>): List<Float> =
         runBlocking { rerank(query, documents) }
 
-    /** Blocking form of [tag], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [tag], for Java. Interrupting the thread cancels the call. */
     @Throws(InterruptedException::class)
     public fun tagBlocking(texts: List<String>): List<List<Prediction>> = runBlocking { tag(texts) }
 
-    /** Blocking form of [answer], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [answer], for Java. Interrupting the thread cancels the call. */
     @Throws(InterruptedException::class)
     public fun answerBlocking(question: String, contexts: List<String>): List<Prediction?> =
         runBlocking { answer(question, contexts) }
 
-    /** Blocking form of [fillMask], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [fillMask], for Java. Interrupting the thread cancels the call. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun fillMaskBlocking(text: String, count: Int = 5): List<List<Prediction>> =

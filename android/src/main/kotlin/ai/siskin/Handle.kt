@@ -74,7 +74,7 @@ internal class NativePointer(
         if (!freed && cancelHandle != 0L) NativeCancelHandle.cancel(cancelHandle)
     }
 
-    /** Clears a cancellation that has not affected a call. */
+    /** Clears a pending cancellation. */
     fun resetCancellation(): Unit = lock.withLock {
         if (!freed && cancelHandle != 0L) NativeCancelHandle.reset(cancelHandle)
     }

@@ -35,7 +35,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         NativeThrottle.setPowerState(it, state.isPowerSaveMode, state.isOnBattery, state.batteryLevel ?: -1f)
     }
 
-    /** Returns statistics of throttled computation. */
+    /** Returns throttling statistics. */
     public fun throttleStats(): ThrottleStats = ThrottleStats.read(native.withPointer(NativeThrottle::stats))
 
     /** Creates a session: one conversation or sequence. */
@@ -58,7 +58,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
     /**
      * Creates a generator for encoder–decoder models, for translation and summarization. [maxSequences] is the maximum
      * number of sequences that are generated at the same time, counting every beam; by default 32. [context] is the
-     * maximum number of tokens of a generated text with its prompt; by default the model's own, capped at 1024.
+     * maximum number of tokens in a generated text, including its prompt; by default the model's own, capped at 1024.
      */
     public suspend fun seq2Seq(maxSequences: Int? = null, context: Int? = null): Seq2Seq = create { pointer ->
         val sequencesOrDefault = maxSequences?.let { positive("maxSequences", it) } ?: 0
@@ -83,8 +83,8 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         sessionMemory(SessionOptions().apply(options))
 
     /**
-     * Tokenizes a text. [addSpecial] adds the special tokens that the model expects around a text. Literal control
-     * tokens in the text are not parsed as such.
+     * Tokenizes a text. [addSpecial] adds the special tokens that the model expects around a text. Special tokens in
+     * the text are treated as plain text.
      */
     @JvmOverloads
     public fun tokenize(text: String, addSpecial: Boolean = true): IntArray =
@@ -95,27 +95,27 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
 
     /**
      * Verifies all hashes of the model's file, which reads the whole file. It cannot be interrupted: a canceled
-     * coroutine resumes when it has ended, and closing the model does not stop it.
+     * coroutine does not resume until it finishes, and closing the model does not stop it.
      */
     public suspend fun verify(): Unit = runInBackground({}, null) { native.withPointer(NativeModel::verify) }
 
-    /** Blocking form of [session], for Java. */
+    /** Blocking variant of [session], for Java. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun sessionBlocking(options: SessionOptions = SessionOptions()): Session = runBlocking { session(options) }
 
-    /** Blocking form of [encoder], for Java. */
+    /** Blocking variant of [encoder], for Java. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun encoderBlocking(options: EncoderOptions = EncoderOptions()): Encoder = runBlocking { encoder(options) }
 
-    /** Blocking form of [seq2Seq], for Java. */
+    /** Blocking variant of [seq2Seq], for Java. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun seq2SeqBlocking(maxSequences: Int? = null, context: Int? = null): Seq2Seq =
         runBlocking { seq2Seq(maxSequences, context) }
 
-    /** Blocking form of [transcriber], for Java. */
+    /** Blocking variant of [transcriber], for Java. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun transcriberBlocking(options: TranscriberOptions = TranscriberOptions()): Transcriber =
@@ -168,14 +168,14 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
             return open(options) { NativeModel.openFileDescriptor(descriptor, start, lengthOrRest, it) }
         }
 
-        /** Blocking form of [open], for Java. Interrupting the thread cancels the call. */
+        /** Blocking variant of [open], for Java. Interrupting the thread cancels the call. */
         @JvmStatic
         @JvmOverloads
         @Throws(InterruptedException::class)
         public fun openBlocking(path: String, options: ModelOptions = ModelOptions()): Model =
             runBlocking { open(path, options) }
 
-        /** Blocking form of [openFileDescriptor], for Java. Interrupting the thread cancels the call. */
+        /** Blocking variant of [openFileDescriptor], for Java. Interrupting the thread cancels the call. */
         @JvmStatic
         @JvmOverloads
         @Throws(InterruptedException::class)

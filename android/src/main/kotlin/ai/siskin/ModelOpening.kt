@@ -37,8 +37,8 @@ private const val CACHE_OFF = 1
 public fun interface ProgressListener {
     /**
      * Receives the number of bytes of the packed copy written so far; [total] is 0 while it is unknown. Returns whether
-     * to continue. Calls come one at a time, from threads of the library, and must not use the library. An exception
-     * aborts opening and is rethrown.
+     * to continue. Calls come one at a time, from library threads, and must not use the library. An exception aborts
+     * opening and is rethrown.
      */
     public fun onProgress(done: Long, total: Long): Boolean
 }

@@ -86,7 +86,7 @@ public class Seq2Seq internal constructor(private val model: Model, pointer: Lon
     public suspend fun generate(text: String, options: Seq2SeqOptions.() -> Unit): GeneratedText =
         generate(text, Seq2SeqOptions().apply(options))
 
-    /** Blocking form of [generate], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [generate], for Java. Interrupting the thread cancels the call. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun generateBlocking(texts: List<String>, options: Seq2SeqOptions? = null): List<List<GeneratedText>> =

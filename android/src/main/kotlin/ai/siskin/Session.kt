@@ -15,53 +15,53 @@ import kotlinx.coroutines.runBlocking
  * session.chat("Why is the sky blue?").collect { print(it) }
  * ```
  *
- * Flows are cold: nothing is computed before collection, and one token at a time during it. If a collector is
- * canceled, no token is lost: the next flow begins with what the collector did not receive. Operators that buffer,
- * such as `flowOn`, `buffer` and `collectLatest`, lose their buffers.
+ * Flows are cold: nothing is computed until the flow is collected, then one token at a time. If a collector is
+ * canceled, no token is lost: the next flow begins with what the collector did not receive. Operators that buffer, such
+ * as `flowOn`, `buffer` and `collectLatest`, lose their buffers.
  */
 public class Session internal constructor(pointer: Long, private val hasChatTemplate: Boolean) :
     CancellableHandle(NativePointer("session", pointer, NativeSession.cancelHandle(pointer), NativeSession::free)) {
     private val isPaused = MutableStateFlow(false)
 
     /**
-     * How many of the cancellations took effect, or preceded the answer; a later one ends the answer before its next
-     * token. Guarded by the lock of calls.
+     * How many of the cancellations took effect, or preceded the response; a later one ends the response before its
+     * next token. Guarded by the call lock.
      */
     private var cancellationsSeen = 0
 
-    /** Whether an answer has begun and has not finished. Guarded by the lock of calls. */
+    /** Whether a response has started and has not finished. Guarded by the call lock. */
     private var isAnswering = false
 
-    /** A chunk that was generated for a collector that was canceled. Guarded by the lock of calls. */
+    /** A chunk that was generated for a collector that was canceled. Guarded by the call lock. */
     private var undelivered: TextChunk? = null
 
-    /** Why the last answer ended; `null` while it is being generated. */
+    /** Why the last response ended; `null` while it is being generated. */
     @Volatile
     public var finishReason: FinishReason? = null
         private set
 
-    /** Adds a message to the conversation, before the next prompt, such as one of the role `system`. */
+    /** Adds a message to the conversation, before the next prompt, such as one with the role `system`. */
     public suspend fun addMessage(role: String, content: String): Unit =
         shortCall { NativeSession.addMessage(it, role.encodeToByteArray(), content.encodeToByteArray()) }
 
     /**
-     * Adds a user message and streams the answer in whole characters. Canceling the collection stops the generation;
+     * Adds a user message and streams the response in whole characters. Canceling the collection stops the generation;
      * [generateText] continues it. The flow completes early if [cancel] is called: see [finishReason].
      */
     public fun chat(text: String): Flow<String> = textFlow { prompt(text) }
 
-    /** Answers a conversation, which replaces the previous one. A shared prefix is not computed again. */
+    /** Streams the response to a conversation, which replaces the previous one. A shared prefix is not recomputed. */
     public fun chat(messages: List<Message>): Flow<String> = textFlow { prompt(messages) }
 
-    /** Continues a raw text, without the chat template, and streams the continuation in whole characters. */
+    /** Streams a raw completion in whole characters, bypassing the chat template. */
     public fun complete(text: String, parseSpecial: Boolean = false): Flow<String> = textFlow {
         repeatAfterPause { since -> promptRaw(text, parseSpecial, since) }
     }
 
-    /** Streams the rest of the answer in whole characters. The flow is suspended while the session is paused. */
+    /** Streams the rest of the response in whole characters. The flow is suspended while the session is paused. */
     public fun generateText(): Flow<String> = textFlow {}
 
-    /** Streams the rest of the answer token by token. The flow is suspended while the session is paused. */
+    /** Streams the rest of the response token by token. The flow is suspended while the session is paused. */
     public fun generateChunks(): Flow<TextChunk> = unbufferedFlow {
         while (true) emit(next() ?: break)
     }
@@ -70,7 +70,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         generate({ prompt() }) { if (it.text.isNotEmpty()) emit(it.text) }
     }
 
-    /** Calls [prompt] and generates the answer, until it ends or [cancel] is called. */
+    /** Calls [prompt] and generates the response, until it ends or [cancel] is called. */
     private suspend inline fun generate(prompt: () -> Unit, emit: (TextChunk) -> Unit) {
         try {
             prompt()
@@ -81,38 +81,38 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     /**
-     * Begins the answer to a prompt, which [next] then generates. The prompt becomes a user message if the model has a
-     * chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. Literal
-     * control tokens in the text are not parsed as such. Suspends while the session is paused. After a cancellation,
-     * the text is not part of the conversation, except as described for [CancellableHandle].
+     * Starts a response to a prompt, which [next] then generates. The prompt becomes a user message if the model has a
+     * chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. Special
+     * tokens in the text are treated as plain text. Suspends while the session is paused. After a cancellation, the
+     * text is not part of the conversation, except as described for [CancellableHandle].
      */
     public suspend fun prompt(text: String): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = hasChatTemplate, since) { NativeSession.prompt(it, text.encodeToByteArray()) }
     }
 
-    /** Begins the answer to a conversation: see [chat]. Suspends while the session is paused. */
+    /** Starts a response to a conversation: see [chat]. Suspends while the session is paused. */
     public suspend fun prompt(messages: List<Message>): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = true, since) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
     }
 
     /**
-     * Begins the continuation of a raw text, without the chat template. [parseSpecial] parses literal control tokens in
-     * it as such: do not enable it for untrusted text. An empty text continues the previous one. Throws
-     * [SiskinException.Paused] if the session is or becomes paused.
+     * Starts a raw completion, bypassing the chat template. [parseSpecial] enables parsing of special tokens in the
+     * text: do not set it for untrusted text. An empty text continues the previous one. Throws [SiskinException.Paused]
+     * if the session is or becomes paused.
      */
     public suspend fun promptRaw(text: String, parseSpecial: Boolean = false): Unit =
         promptRaw(text, parseSpecial, cancelCount.value)
 
     /**
-     * Appends tokens to the session and begins their continuation. Throws [SiskinException.Paused] if the session is or
+     * Appends tokens to the session and starts their completion. Throws [SiskinException.Paused] if the session is or
      * becomes paused.
      */
     public suspend fun promptTokens(tokens: IntArray): Unit =
         begin(comparesPrefix = false, cancelCount.value) { NativeSession.promptTokens(it, tokens) }
 
     /**
-     * Returns the next token of the answer and its text, or `null` if the answer has ended: [finishReason] says why.
-     * After [cancel], or if the coroutine is canceled, the answer is unchanged, and the next call continues it.
+     * Returns the next token of the response and its text, or `null` if the response has ended: [finishReason] says
+     * why. After [cancel], or if the coroutine is canceled, the response is unchanged, and the next call continues it.
      * Suspends while the session is paused.
      */
     public suspend fun next(): TextChunk? = repeatAfterPause { since ->
@@ -144,11 +144,11 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         return next.chunk
     }
 
-    /** Sets the maximum number of tokens of later answers; `null`: as many as the context has room for. */
+    /** Sets the maximum number of tokens in later responses; `null` means limited only by the context. */
     public suspend fun setMaxTokens(tokens: Int?): Unit =
         shortCall { NativeSession.setMaxTokens(it, tokens?.let { count -> positive("tokens", count) } ?: 0) }
 
-    /** Returns the counters of the session. */
+    /** Returns the session statistics. */
     public suspend fun stats(): SessionStats = shortCall { SessionStats.read(NativeSessionState.stats(it)) }
 
     /** Returns the memory that the session uses. */
@@ -157,11 +157,11 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     /** Returns the logits of the next token, one for each token of the vocabulary; zeros before the first token. */
     public suspend fun logits(): FloatArray = shortCall(NativeSessionState::logits)
 
-    /** Removes all messages and tokens, and drops the current answer. */
+    /** Removes all messages and tokens, and drops the current response. */
     public suspend fun reset(): Unit = dropAnswer(NativeSessionState::reset)
 
     /**
-     * Truncates the sequence to its first [position] tokens, removes all messages, and drops the current answer.
+     * Truncates the sequence to its first [position] tokens, removes all messages, and drops the current response.
      * Prompts continue after those tokens.
      */
     public suspend fun rewind(position: Int): Unit =
@@ -169,7 +169,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     /**
      * Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
-     * conversation unencrypted: protect it.
+     * conversation in plain text; protect it accordingly.
      */
     public suspend fun save(path: String): Unit = call { NativeSessionState.save(it, path.encodeToByteArray()) }
 
@@ -227,27 +227,27 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     /**
-     * Blocking form of [chat], for Java. Passes each chunk of the answer to [listener], and returns the whole answer.
-     * Interrupting the thread cancels the call; an exception of the listener ends it.
+     * Blocking variant of [chat], for Java. Passes each chunk of the response to [listener], and returns the whole
+     * response. Interrupting the thread cancels the call; an exception thrown by the listener ends it.
      */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun chatBlocking(text: String, listener: TextChunkListener? = null): String =
         collectBlocking(listener) { prompt(text) }
 
-    /** Blocking form of [chat] with a whole conversation, for Java. */
+    /** Blocking variant of [chat] with a whole conversation, for Java. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun chatBlocking(messages: List<Message>, listener: TextChunkListener? = null): String =
         collectBlocking(listener) { prompt(messages) }
 
-    /** Blocking form of [complete], for Java. */
+    /** Blocking variant of [complete], for Java. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun completeBlocking(text: String, listener: TextChunkListener? = null): String =
         collectBlocking(listener) { repeatAfterPause { since -> promptRaw(text, parseSpecial = false, since) } }
 
-    /** Blocking form of [generateChunks], for Java: generates the rest of the answer. */
+    /** Blocking variant of [generateChunks], for Java: generates the rest of the response. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun generateBlocking(listener: TextChunkListener? = null): String = collectBlocking(listener) {}
@@ -265,7 +265,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     override fun onCallCanceled(since: Int) {
-        // If an earlier cancellation is still pending, it ends the answer before its next token.
+        // If an earlier cancellation is still pending, it ends the response before its next token.
         if (cancellationsSeen == since) cancellationsSeen = cancelCount.value
     }
 
@@ -274,9 +274,9 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     /**
-     * Begins an answer, unless [cancel] was called after the first [since] times. A call that [comparesPrefix] compares
-     * the session with the whole prompt, so that it can be repeated after any interruption; other calls can only be
-     * repeated if they processed no token.
+     * Starts a response; fails if [cancel] has been called more than [since] times. If [comparesPrefix] is set, the
+     * call compares the session with the whole prompt, so that it can be repeated after any interruption; other calls
+     * can only be repeated if they processed no token.
      */
     private suspend fun begin(comparesPrefix: Boolean, since: Int, prompt: (Long) -> Unit): Unit =
         call(canceled = ::onAnswerCanceled) { pointer ->
@@ -314,14 +314,14 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     private fun pausedMidPrompt() = SiskinException.Paused(
         native.name,
-        "was paused after it had processed a part of the prompt; resume and rewind it, and repeat the prompt",
+        "was paused after processing part of the prompt; resume and rewind it, and repeat the prompt",
         isRepeatable = false,
     )
 
     private fun position(pointer: Long) = SessionStats.read(NativeSessionState.stats(pointer)).position
 
     /**
-     * Runs [call], and repeats it whenever a pause ended or rejected it, once the session is resumed or [cancel] is
+     * Runs [call], and retries it if a pause interrupted or rejected it, once the session is resumed or [cancel] is
      * called. [call] receives the number of earlier cancellations, and ends if there are more.
      */
     private suspend inline fun <T> repeatAfterPause(call: (Int) -> T): T {

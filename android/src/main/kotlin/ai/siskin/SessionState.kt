@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** Counters of a session. */
+/** Session statistics. */
 @ConsistentCopyVisibility
 public data class SessionStats internal constructor(
     /** The number of tokens in the KV cache. */
     public val position: Long,
-    /** The number of prompt tokens that were computed, without those that were already in the KV cache. */
+    /** The number of prompt tokens that were computed, excluding those already in the KV cache. */
     public val promptTokens: Long,
     /** The time spent in prefill. */
     public val promptNanoseconds: Long,

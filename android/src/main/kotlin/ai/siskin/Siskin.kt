@@ -20,9 +20,9 @@ public object Siskin {
         }
 
     /**
-     * Sends the log messages of the library to [listener], replacing the previous one; `null` disables logging. The
-     * library prints nothing by itself. Calls come from calling and worker threads, possibly several at once, and the
-     * listener must not use the library.
+     * Sends the library's log messages to [listener], replacing the previous one; `null` disables logging. The library
+     * prints nothing by itself. Calls come from calling and worker threads, possibly several at once, and the listener
+     * must not use the library.
      */
     @JvmStatic
     public fun setLogListener(listener: LogListener?) {
@@ -31,7 +31,7 @@ public object Siskin {
     }
 }
 
-/** Receives log messages of the library. */
+/** Receives log messages from the library. */
 public fun interface LogListener {
     /** Receives one message. Exceptions are ignored. */
     public fun onLogMessage(level: LogLevel, message: String)

@@ -2,8 +2,8 @@
 package ai.siskin
 
 /**
- * An error of the library. [code] is stable, [location] says where it occurred (a file, section and field, or the name
- * of an argument), and [message] says what is wrong and, where possible, what to do.
+ * An error reported by the library. [code] is stable, [location] says where it occurred (a file, section and field, or
+ * the name of an argument), and [message] says what is wrong and, where possible, what to do.
  */
 public sealed class SiskinException(
     /** The stable error code. */
@@ -56,7 +56,7 @@ public sealed class SiskinException(
     public class Null internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_NULL, location, message)
 
-    /** A handle is of another type. */
+    /** A handle has the wrong type. */
     public class WrongHandle internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_HANDLE, location, message)
 
@@ -107,7 +107,7 @@ public sealed class SiskinException(
         internal val isRepeatable: Boolean = true,
     ) : SiskinException(SISKIN_ERROR_PAUSED, location, message)
 
-    /** A memory limit does not allow the request. */
+    /** The request exceeds a memory limit. */
     public class Memory internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_MEMORY, location, message)
 
@@ -115,11 +115,11 @@ public sealed class SiskinException(
     public class OutOfMemory internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_OUT_OF_MEMORY, location, message)
 
-    /** An internal error of the library: please report it. */
+    /** An internal error: please report it. */
     public class Panic internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_PANIC, location, message)
 
-    /** An error code of a newer library that this class does not know. */
+    /** An error code from a newer library that this class does not know. */
     public class Unknown internal constructor(code: Int, location: String, message: String) :
         SiskinException(code, location, message)
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** A token of an answer, with the text that it completes. */
+/** A token of a response, with the text that it completes. */
 public class TextChunk internal constructor(
     /**
      * Whole characters. Empty while a character is incomplete, or while the text may be the beginning of a stop string.
@@ -9,7 +9,7 @@ public class TextChunk internal constructor(
     public val text: String,
     /** The bytes of the token, which may be a partial character. */
     public val bytes: ByteArray,
-    /** The token id; `null` for text that was held back until the end of the answer. */
+    /** The token id; `null` for held-back text that is flushed at the end of the response. */
     public val token: Int?,
     /** The log-probability of the token, if [Sampler.logProbabilities] is set. */
     public val logProbability: Float?,
@@ -34,7 +34,7 @@ public data class TokenLogProbability internal constructor(
     public val logProbability: Float,
 )
 
-/** Why a generation ended. */
+/** Why generation ended. */
 public enum class FinishReason {
     /** The model generated an end-of-sequence token. */
     EOS,
@@ -48,17 +48,17 @@ public enum class FinishReason {
     /** The context is full. */
     CONTEXT,
 
-    /** [CancellableHandle.cancel] ended the answer or its prompt. [Session.generateText] continues an answer. */
+    /** [CancellableHandle.cancel] ended the response or its prompt. [Session.generateText] continues a response. */
     CANCELED,
 }
 
-/** Receives the chunks of an answer as they are generated. */
+/** Receives the chunks of a response as they are generated. */
 public fun interface TextChunkListener {
-    /** Receives one chunk, on the thread of the blocking call. [Session.cancel] ends the answer after it. */
+    /** Receives one chunk, on the thread of the blocking call. [Session.cancel] ends the response after it. */
     public fun onTextChunk(chunk: TextChunk)
 }
 
-/** The next chunk of an answer, or the reason why it ended. */
+/** The next chunk of a response, or the reason why it ended. */
 internal class NextChunk(val chunk: TextChunk?, val finishReason: FinishReason?) {
     companion object {
         fun read(bytes: ByteArray): NextChunk = Unpacker(bytes).run {

@@ -62,7 +62,7 @@ public data class PowerState(
     public val batteryLevel: Float? = null,
 )
 
-/** Statistics of throttled computation. */
+/** Throttling statistics. */
 @ConsistentCopyVisibility
 public data class ThrottleStats internal constructor(
     /** The number of forward passes of the model. */
@@ -71,7 +71,7 @@ public data class ThrottleStats internal constructor(
     public val computeNanoseconds: Long,
     /** The time spent waiting before them. */
     public val waitNanoseconds: Long,
-    /** The number of threads of the last forward pass; `null` before the first one. */
+    /** The number of threads used by the last forward pass; `null` before the first one. */
     public val threads: Int?,
     /** The current duty cycle. */
     public val dutyCycle: Float,

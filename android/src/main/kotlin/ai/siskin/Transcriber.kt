@@ -24,7 +24,7 @@ public data class Segment internal constructor(
     public val start: Double,
     /** The end, in seconds. */
     public val end: Double,
-    /** The mean log-probability of the tokens of its window. */
+    /** The mean log-probability of the tokens in its window. */
     public val logProbability: Float,
     /** The probability that its window contains no speech. */
     public val noSpeechProbability: Float,
@@ -99,13 +99,13 @@ public class Transcriber internal constructor(pointer: Long) :
     public suspend fun setPrompt(prompt: String?): Unit =
         shortCall { NativeTranscriberOptions.setPrompt(it, prompt.orEmpty().encodeToByteArray()) }
 
-    /** Blocking form of [transcribe], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [transcribe], for Java. Interrupting the thread cancels the call. */
     @JvmOverloads
     @Throws(InterruptedException::class)
     public fun transcribeBlocking(samples: FloatArray, sampleRate: Int = 16_000): Transcript =
         runBlocking { transcribe(samples, sampleRate) }
 
-    /** Blocking form of [transcribeWav], for Java. Interrupting the thread cancels the call. */
+    /** Blocking variant of [transcribeWav], for Java. Interrupting the thread cancels the call. */
     @Throws(InterruptedException::class)
     public fun transcribeWavBlocking(wav: ByteArray): Transcript = runBlocking { transcribeWav(wav) }
 

@@ -77,7 +77,7 @@ public class MemoryCallbacks(
     }
 }
 
-/** Maps a trim level of `ComponentCallbacks2`; `null`: nothing is trimmed. */
+/** Maps a trim level of `ComponentCallbacks2`; `null` means that nothing is trimmed. */
 internal fun trimLevel(level: Int, resetFrom: Int?): TrimLevel? = when {
     resetFrom != null && level >= resetFrom && level >= ComponentCallbacks2.TRIM_MEMORY_BACKGROUND -> TrimLevel.ALL
     level >= ComponentCallbacks2.TRIM_MEMORY_RUNNING_LOW -> TrimLevel.UNUSED

@@ -16,7 +16,7 @@ import java.io.FileNotFoundException
 import kotlinx.coroutines.runBlocking
 
 /**
- * Opens a `.siskin` model that is an asset of the app, mapped directly from the package. The asset must be stored
+ * Opens a `.siskin` model that is an asset of the app, mapped directly from the APK. The asset must be stored
  * uncompressed: `android { androidResources { noCompress += "siskin" } }`.
  */
 public suspend fun Model.Companion.open(
