@@ -3,25 +3,25 @@ import Foundation
 /// Generation as streams.
 ///
 /// A stream computes its prompt when its first chunk is requested, and each chunk when it is requested; it never
-/// computes ahead. Breaking out of the iteration leaves the answer as it is: `next()` or another prompt continues from
-/// there. Canceling the iterating task cancels the running call.
+/// computes ahead. Breaking out of the iteration leaves the response as it is: `next()` or another prompt continues
+/// from there. Canceling the iterating task cancels the running call.
 ///
 /// While the session is paused, its streams wait.
 extension Session {
-    /// Adds a user message and streams the answer: `prompt(_:)`, and `next()` to the end.
+    /// Adds a user message and streams the response: `prompt(_:)`, and `next()` to the end.
     public nonisolated func chat(_ text: String) -> AsyncThrowingStream<TextChunk, any Error> {
         stream(.text(text))
     }
 
-    /// Streams the answer to a conversation, which replaces the previous one.
+    /// Streams the response to a conversation, which replaces the previous one.
     public nonisolated func chat(_ messages: [Message]) -> AsyncThrowingStream<TextChunk, any Error> {
         stream(.messages(messages))
     }
 
-    /// Streams the continuation of a raw text, without the chat template.
+    /// Streams a raw completion, bypassing the chat template.
     ///
-    /// - Parameter parsingControlTokens: Whether literal control tokens in the text are parsed as such. Do not enable
-    ///   it for untrusted text.
+    /// - Parameter parsingControlTokens: Whether special tokens in the text are parsed. Do not enable it for untrusted
+    ///   text.
     public nonisolated func complete(
         _ text: String,
         parsingControlTokens: Bool = false
@@ -29,7 +29,7 @@ extension Session {
         stream(.raw(text, parsingControlTokens: parsingControlTokens))
     }
 
-    /// Appends tokens to the session and streams their continuation.
+    /// Appends tokens to the session and streams their completion.
     public nonisolated func complete(tokens: [UInt32]) -> AsyncThrowingStream<TextChunk, any Error> {
         stream(.tokens(tokens))
     }
@@ -48,7 +48,7 @@ extension Session {
         }
         return try await retryAfterPause(call, canRepeat: true) { session throws(SiskinError) in
             guard let number = answer.number, session.isCurrent(number) else {
-                let message = "another prompt was begun; iterate over its answer"
+                let message = "another prompt was started; iterate over its response"
                 throw SiskinError(.state, location: "session", message: message)
             }
             return try await session.next(call)
@@ -65,7 +65,7 @@ extension Session {
         }
     }
 
-    /// Makes a registered call. If the session is paused before or during it, waits and repeats it. A canceled call
+    /// Makes a registered call. If the session is paused before or during it, waits and retries it. A canceled call
     /// ends, and so does one that computed a part of its prompt if that cannot be repeated.
     private func retryAfterPause<T: Sendable>(
         _ call: UInt64,
@@ -88,10 +88,10 @@ extension Session {
     }
 }
 
-/// An answer that is read chunk by chunk. Only jobs of its session access it.
+/// A response that is read chunk by chunk. Only jobs of its session access it.
 private final class Answer: @unchecked Sendable {
     let prompt: Prompt
-    /// The number of the prompt; `nil` until it is begun.
+    /// The index of the prompt; `nil` until it is started.
     var number: Int?
     init(_ prompt: Prompt) { self.prompt = prompt }
 }

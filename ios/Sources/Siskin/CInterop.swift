@@ -2,7 +2,7 @@
 import CSiskin
 import Foundation
 
-/// Throws the error that a function of the library returned, and frees it.
+/// Throws the error that a library function returned, and frees it.
 func check(_ error: OpaquePointer?) throws(SiskinError) {
     guard let error else { return }
     defer { siskin_error_free(error) }
@@ -13,7 +13,7 @@ func check(_ error: OpaquePointer?) throws(SiskinError) {
     )
 }
 
-/// Returns the handle that a function of the library created, or throws its error.
+/// Returns the handle that a library function created, or throws its error.
 func makeHandle(_ call: (inout OpaquePointer?) -> OpaquePointer?) throws(SiskinError) -> OpaquePointer {
     var out: OpaquePointer?
     try check(call(&out))
@@ -61,7 +61,7 @@ func array<T>(_ start: UnsafePointer<T>?, _ count: Int) -> [T] {
     Array(UnsafeBufferPointer(start: start, count: start == nil ? 0 : count))
 }
 
-/// Converts an argument to a type of the header; throws if it is negative or too large.
+/// Converts an argument to a type in the C header; throws if it is negative or too large.
 func native<T: FixedWidthInteger>(_ value: Int, _ name: String, as type: T.Type = T.self) throws(SiskinError) -> T {
     guard value >= 0, let converted = T(exactly: value) else {
         throw SiskinError(.argument, location: name, message: "\(value) is out of range; pass a value from 0 to \(T.max)")

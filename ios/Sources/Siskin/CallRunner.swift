@@ -65,7 +65,7 @@ final class CallRunner: @unchecked Sendable {
     private var isCancelRequested = false
     /// All calls up to this number are canceled.
     private var lastCanceled: UInt64 = 0
-    /// Whether `cancel()` was called between two calls that generate the same answer.
+    /// Whether `cancel()` was called between two calls that generate the same response.
     private var cancelsAnswer = false
     /// The last call that failed because of `cancelsAnswer`.
     private var endedAnswer: UInt64 = 0
@@ -91,8 +91,8 @@ final class CallRunner: @unchecked Sendable {
         return lastRegistered
     }
 
-    /// Runs a call, which is canceled with its task. It is registered now if `call` is `nil`. A call that continues an
-    /// answer is also canceled by a `cancel()` that preceded it.
+    /// Runs a call, which is canceled with its task. It is registered now if `call` is `nil`. A call that continues a
+    /// response is also canceled by a `cancel()` that preceded it.
     func run<T: Sendable>(
         _ call: UInt64? = nil,
         continuesAnswer: Bool = false,
@@ -115,7 +115,7 @@ final class CallRunner: @unchecked Sendable {
         return try result.get()
     }
 
-    /// Cancels the running call and all queued calls; if there are none, the current answer.
+    /// Cancels the running call and all queued calls; if there are none, the current response.
     func cancel() {
         lock.lock()
         defer { lock.unlock() }
@@ -160,7 +160,7 @@ final class CallRunner: @unchecked Sendable {
         cancelsAnswer = false
         if endsAnswer {
             endedAnswer = call
-            throw SiskinError(.canceled, location: "session", message: "the answer was canceled; next() continues it")
+            throw SiskinError(.canceled, location: "session", message: "the response was canceled; next() continues it")
         }
         if call <= lastCanceled {
             throw SiskinError(.canceled, location: "call", message: "was canceled before it began")

@@ -19,7 +19,7 @@ public enum ThermalState: Sendable, Hashable {
 #endif
 
 extension ThermalState {
-    /// The corresponding level of the library.
+    /// The corresponding level in the C API.
     var level: UInt32 {
         switch self {
         case .nominal: return 0

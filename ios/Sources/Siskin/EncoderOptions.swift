@@ -2,16 +2,16 @@ import CSiskin
 
 /// Options for a text encoder. `nil` means the default.
 public struct EncoderOptions: Sendable, Hashable {
-    /// Whether to use the task head of the model: required for `classify`, `rerank`, `tag`, `answer` and `fillMasks`,
-    /// not allowed for `embed`.
+    /// Whether to use the model's task head: required for `classify`, `rerank`, `tag`, `answer` and `fillMasks`; must
+    /// be off for `embed`.
     public var useHead: Bool
-    /// The maximum number of tokens of one forward pass. Default: 512.
+    /// The maximum number of tokens in one forward pass. Default: 512.
     public var maxBatchTokens: Int?
     /// The dtype of the KV cache. Default: the model's own.
     public var kvCacheType: KVCacheType?
     /// How texts with more tokens than the model accepts are handled.
     public var onOverflow: OverflowMode
-    /// How hidden states are pooled into an embedding. Default: as the model was trained.
+    /// How hidden states are pooled into an embedding. Default: the pooling that the model was trained with.
     public var pooling: Pooling?
 
     /// Creates options.
@@ -36,8 +36,8 @@ public enum OverflowMode: Sendable, Hashable {
     case error
     /// Truncates the text to the maximum length.
     case truncate
-    /// Splits the text into windows that overlap by a number of tokens. Not for tasks that need one result for each
-    /// text, such as `rerank`.
+    /// Splits the text into windows that overlap by a number of tokens. Not for tasks that need one result per text,
+    /// such as `rerank`.
     case window(overlap: Int)
 
     func makeNative() throws(SiskinError) -> (mode: siskin_overflow_mode, overlap: Int) {
@@ -51,11 +51,11 @@ public enum OverflowMode: Sendable, Hashable {
 
 /// How hidden states are pooled into an embedding.
 public struct Pooling: Sendable, Hashable {
-    /// The pooling operation; `nil`: the one that the model was trained with.
+    /// The pooling operation; `nil` means the one that the model was trained with.
     public var operation: Operation?
     /// Whether embeddings are normalized to unit length.
     public var normalize: Bool
-    /// The number of leading dimensions to keep, for Matryoshka models; `nil`: all.
+    /// The number of leading dimensions to keep, for Matryoshka models; `nil` means all.
     public var dimensions: Int?
 
     /// Creates a pooling configuration.

@@ -17,9 +17,9 @@ public enum Library {
         case warning
     }
 
-    /// Sets the handler for the log messages of the library, replacing the previous one; `nil` disables logging, which
-    /// is the default. The library never prints. The handler is called from any thread, possibly from several at once,
-    /// and must not use this package.
+    /// Sets the handler for the library's log messages, replacing the previous one; `nil` disables logging, which is
+    /// the default. The library never prints. The handler is called from any thread, possibly from several at once, and
+    /// must not use this package.
     public static func setLogHandler(_ handler: (@Sendable (LogLevel, String) -> Void)?) throws(SiskinError) {
         guard let handler else { return try check(siskin_log_set(nil, nil, nil)) }
         let user = Unmanaged.passRetained(LogHandler(handler)).toOpaque()
@@ -41,7 +41,7 @@ public enum Library {
     /// Throws if the library is older than this package.
     static func checkVersion() throws(SiskinError) {
         guard abiVersion >= UInt32(SISKIN_ABI_VERSION) else {
-            let message = "interface version \(abiVersion); link version \(SISKIN_ABI_VERSION) or later"
+            let message = "has ABI version \(abiVersion); version \(SISKIN_ABI_VERSION) or later is required"
             throw SiskinError(.version, location: "library", message: message)
         }
     }

@@ -39,7 +39,7 @@ public final class Lifecycle: Sendable {
         for session in state.setInBackground(false) { try? session.resume() }
     }
 
-    /// Releases the unused memory of all sessions, of each as soon as its running call has ended.
+    /// Releases the unused memory of all sessions, each as soon as its running call ends.
     public func handleMemoryWarning() {
         for session in state.sessions {
             Task { try? await session.trim(.unused) }
@@ -117,7 +117,7 @@ private final class LifecycleState: @unchecked Sendable {
         }
     }
 
-    /// Records whether the app is in the background; returns the sessions if that is a change.
+    /// Records whether the app is in the background; returns the sessions if the state changed.
     func setInBackground(_ isInBackground: Bool) -> [Session] {
         lock.withLock {
             guard self.isInBackground != isInBackground else { return [] }

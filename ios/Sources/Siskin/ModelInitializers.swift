@@ -3,8 +3,8 @@ import Foundation
 
 /// Loading models. If the task is canceled while a non-`.siskin` model is being packed, packing stops.
 extension Model {
-    /// Loads the model at a file URL: a `.siskin` file; if the library was built with `import`, also a GGUF file, a
-    /// folder of safetensors or an ONNX model, which is packed once and then loaded from the packed cache.
+    /// Loads the model at a file URL: a `.siskin` file; if the library was built with the `import` feature, also a GGUF
+    /// file, a folder of safetensors or an ONNX model, which is packed once and then loaded from the packed cache.
     ///
     /// The file is memory-mapped: it must not be written to or truncated while the model or any object created from it
     /// exists. Replacing it by renaming another file over it is safe.
@@ -20,7 +20,7 @@ extension Model {
     ///
     /// - Parameters:
     ///   - offset: The offset of the first byte. For best alignment, use a multiple of 16384.
-    ///   - length: The number of bytes; `nil`: up to the end of the file.
+    ///   - length: The number of bytes; `nil` means up to the end of the file.
     public convenience init(
         fileHandle: FileHandle,
         offset: UInt64 = 0,

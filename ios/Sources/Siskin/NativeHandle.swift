@@ -1,8 +1,7 @@
 import CSiskin
 import Foundation
 
-/// A handle of the library. It is freed after the last call that uses it has returned, once it is closed or
-/// deinitialized.
+/// A library handle. It is freed after the last call that uses it has returned, once it is closed or deinitialized.
 final class NativeHandle: @unchecked Sendable {
     // The variables below are guarded by the lock.
     private let lock = NSLock()

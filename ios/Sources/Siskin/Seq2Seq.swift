@@ -35,8 +35,8 @@ public actor Seq2Seq {
     ///   - model: A model that generates text. `generate(_:options:)` with options needs it to be open.
     ///   - maxSequences: The maximum number of sequences that are generated at the same time, counting every beam.
     ///     Default: 32.
-    ///   - context: The maximum number of tokens of a generated text with its prompt. Default: the model's own, capped
-    ///     at 1024.
+    ///   - context: The maximum number of tokens in a generated text, including its prompt. Default: the model's own,
+    ///     capped at 1024.
     public init(model: Model, maxSequences: Int? = nil, context: Int? = nil) async throws(SiskinError) {
         self.model = model
         runner = try await runInBackground { _ throws(SiskinError) in
@@ -63,7 +63,7 @@ public actor Seq2Seq {
 
     /// Generates output for each input text, best first.
     ///
-    /// - Parameter options: The generation options; `nil`: those of the model's configuration.
+    /// - Parameter options: The generation options; `nil` means those of the model's configuration.
     public func generate(
         _ texts: [String],
         options: Seq2SeqOptions? = nil

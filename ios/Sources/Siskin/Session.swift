@@ -5,15 +5,15 @@ import Foundation
 ///
 /// If the task of a call is canceled, the call ends within milliseconds with `SiskinError.Code.canceled`, and the
 /// session is restored to its state before the call. There is one exception: if a sliding window has moved or a
-/// recurrent state has changed, a canceled prompt that follows other tokens stays partly processed; `stats()`
-/// tells how many tokens the session then holds.
+/// recurrent state has changed, a canceled prompt appended to existing tokens is left partially processed; `stats()`
+/// reports how many tokens the session holds afterward.
 public actor Session {
     let runner: CallRunner
     let pauseGate = PauseGate()
     /// The capabilities of the model.
     let capabilities: Set<Capability>
     private let executor = SerialQueueExecutor("session")
-    /// The number of the prompt that is being answered.
+    /// The index of the current prompt.
     private var currentPrompt = 0
     /// Whether a chunk has reported the finish reason.
     private var isFinished = false
@@ -36,8 +36,8 @@ public actor Session {
         }
     }
 
-    /// Cancels the running call and all queued calls within milliseconds. Between two chunks of an answer, cancels the
-    /// answer.
+    /// Cancels the running call and all queued calls within milliseconds. Between two chunks of a response, cancels the
+    /// response.
     public nonisolated func cancel() {
         runner.cancel()
         pauseGate.wake()
@@ -52,7 +52,7 @@ public actor Session {
 
     private func waitForRunningCall() {}
 
-    /// Adds a message before the next prompt, such as one of the role `system`.
+    /// Adds a message before the next prompt, such as one with the role `system`.
     public func add(_ message: Message) throws(SiskinError) {
         try runner.handle.use { session throws(SiskinError) in
             try check(withUTF8(message.role.rawValue) { role, roleLength in
@@ -61,34 +61,33 @@ public actor Session {
         }
     }
 
-    /// Begins the answer to a prompt, which `next()` then generates. The prompt becomes a user message if the model has
+    /// Starts a response to a prompt, which `next()` then generates. The prompt becomes a user message if the model has
     /// a chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. The
-    /// prefix that the prompt shares with the KV cache is not computed again. An unfinished answer is kept as it is.
+    /// prefix that the prompt shares with the KV cache is not recomputed. An unfinished response is kept as is.
     ///
-    /// Literal control tokens in the text are not parsed as such. After a cancellation, the text has not been added,
-    /// except as described for `Session`.
+    /// Special tokens in the text are treated as plain text. After a cancellation, the text has not been added, except
+    /// as described for `Session`.
     public nonisolated func prompt(_ text: String) async throws(SiskinError) { try await begin(.text(text)) }
 
-    /// Begins the answer to a conversation, which replaces the previous one. The prefix that both share is not computed
-    /// again.
+    /// Starts a response to a conversation, which replaces the previous one. Their common prefix is not recomputed.
     public nonisolated func prompt(_ messages: [Message]) async throws(SiskinError) {
         try await begin(.messages(messages))
     }
 
-    /// Begins the continuation of a raw text, without the chat template. An empty text continues the previous one.
+    /// Starts a raw completion, bypassing the chat template. An empty text continues the previous one.
     ///
-    /// - Parameter parsingControlTokens: Whether literal control tokens in the text are parsed as such. Do not enable
-    ///   it for untrusted text.
+    /// - Parameter parsingControlTokens: Whether special tokens in the text are parsed. Do not enable it for untrusted
+    ///   text.
     public nonisolated func prompt(raw text: String, parsingControlTokens: Bool = false) async throws(SiskinError) {
         try await begin(.raw(text, parsingControlTokens: parsingControlTokens))
     }
 
-    /// Appends tokens to the session and begins their continuation.
+    /// Appends tokens to the session and starts their completion.
     public nonisolated func prompt(tokens: [UInt32]) async throws(SiskinError) { try await begin(.tokens(tokens)) }
 
     /// Generates the next token, and returns it with its text. The last chunk has the finish reason, and may have
-    /// neither token nor text; after it, returns `nil`. After a cancellation, the answer is unchanged: the call can be
-    /// made again.
+    /// neither token nor text; after it, returns `nil`. After a cancellation, the response is unchanged: the call can
+    /// be retried.
     public nonisolated func next() async throws(SiskinError) -> TextChunk? { try await next(runner.register()) }
 
     /// Generates the next token, for a registered call.
@@ -101,8 +100,7 @@ public actor Session {
         return wasFinished ? nil : chunk
     }
 
-    /// Sets the maximum number of tokens of the answers that begin from now on; `nil`: as many as the context has space
-    /// for.
+    /// Sets the maximum number of tokens in later responses; `nil` means limited only by the context.
     public func setMaxTokens(_ tokens: Int?) throws(SiskinError) {
         let tokens: Int = try native(tokens ?? 0, "tokens")
         try runner.handle.use { session throws(SiskinError) in
@@ -114,7 +112,7 @@ public actor Session {
         _ = try await begin(prompt, runner.register())
     }
 
-    /// Begins the answer to a prompt for a registered call, and returns the number of the prompt.
+    /// Starts a response to a prompt for a registered call, and returns the index of the prompt.
     func begin(_ prompt: Prompt, _ call: UInt64) async throws(SiskinError) -> Int {
         try await runner.run(call) { session throws(SiskinError) in try prompt.begin(in: session) }
         currentPrompt += 1
@@ -122,7 +120,7 @@ public actor Session {
         return currentPrompt
     }
 
-    /// Whether a prompt is the one that is being answered.
+    /// Whether a prompt is the current one.
     func isCurrent(_ prompt: Int) -> Bool { prompt == currentPrompt }
 }
 

@@ -1,11 +1,11 @@
 import CSiskin
 import Foundation
 
-/// Counters of a session.
+/// Session statistics.
 public struct SessionStats: Sendable, Hashable {
     /// The number of tokens in the KV cache.
     public let position: Int
-    /// The number of prompt tokens that were computed; tokens that were already in the KV cache are not counted.
+    /// The number of prompt tokens that were computed, excluding those already in the KV cache.
     public let promptTokens: Int
     /// The time spent in prefill.
     public let promptTime: Duration
@@ -25,7 +25,7 @@ public struct SessionStats: Sendable, Hashable {
 
 /// The state of sessions, and pausing.
 extension Session {
-    /// Returns the counters of the session.
+    /// Returns the session statistics.
     public func stats() throws(SiskinError) -> SessionStats {
         try runner.handle.use { session throws(SiskinError) in
             SessionStats(try readStruct(siskin_stats(), \.struct_size) { siskin_session_stats(session, &$0) })
@@ -49,20 +49,21 @@ extension Session {
         }
     }
 
-    /// Removes all messages and tokens. The current answer is dropped.
+    /// Removes all messages and tokens. The current response is dropped.
     public func reset() throws(SiskinError) {
         try runner.handle.use { session throws(SiskinError) in try check(siskin_session_reset(session)) }
     }
 
     /// Truncates the session to its first `position` tokens, and removes all messages: generation continues after those
-    /// tokens. The current answer is dropped.
+    /// tokens. The current response is dropped.
     public func rewind(to position: Int) throws(SiskinError) {
         let position: Int = try native(position, "position")
         try runner.handle.use { session throws(SiskinError) in try check(siskin_session_rewind(session, position)) }
     }
 
     /// Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
-    /// conversation in readable form: protect it. The current answer continues afterwards; in the file it ends here.
+    /// conversation in plain text; protect it accordingly. The current response continues afterward; the saved copy
+    /// stops at this point.
     public func save(to url: URL) throws(SiskinError) {
         let path = try filePath(url)
         try runner.handle.use { session throws(SiskinError) in
@@ -70,7 +71,7 @@ extension Session {
         }
     }
 
-    /// Returns the state of the session, with the contents of a file that `save(to:)` writes.
+    /// Returns the state of the session, in the format written by `save(to:)`.
     public func savedState() throws(SiskinError) -> Data {
         try runner.handle.use { session throws(SiskinError) in
             var bytes: UnsafePointer<UInt8>?
@@ -81,7 +82,8 @@ extension Session {
     }
 
     /// Replaces the state of the session with one that `save(to:)` wrote. It must come from the same model, and from a
-    /// session with the same KV cache dtype and window. Generation continues exactly as it would have there.
+    /// session with the same KV cache dtype and window. Generation continues exactly as it would have in the original
+    /// session.
     public func restore(from url: URL) throws(SiskinError) {
         let path = try filePath(url)
         try runner.handle.use { session throws(SiskinError) in

@@ -22,7 +22,7 @@ public struct SiskinError: Error, Sendable, Hashable {
 }
 
 extension SiskinError {
-    /// Error codes. Their numbers never change their meaning.
+    /// Error codes. Codes are stable.
     public enum Code: Sendable, Hashable {
         /// A file or folder could not be read or written.
         case io
@@ -46,7 +46,7 @@ extension SiskinError {
         case template
         /// A pointer is null: never caused by this package.
         case null
-        /// A handle is of another type: never caused by this package.
+        /// A handle has the wrong type: never caused by this package.
         case handle
         /// A string is not UTF-8: Swift strings always are.
         case utf8
@@ -54,7 +54,7 @@ extension SiskinError {
         case structSize
         /// The object is in a state that does not allow the call; for example, it was closed.
         case state
-        /// The call was canceled. It can be made again.
+        /// The call was canceled. It can be retried.
         case canceled
         /// The model produced NaN or infinity.
         case numeric
@@ -64,11 +64,11 @@ extension SiskinError {
         case poisoned
         /// The session is paused: resume it first.
         case paused
-        /// A memory limit does not allow the request.
+        /// The request exceeds a memory limit.
         case memory
         /// There was not enough memory to allocate an error.
         case outOfMemory
-        /// An internal error of the library: please report it.
+        /// An internal error: please report it.
         case panic
         /// A code that this version of the package does not know.
         case unknown(Int32)
@@ -76,7 +76,7 @@ extension SiskinError {
 }
 
 extension SiskinError.Code {
-    /// Every code with its constant of the header, and the number of that.
+    /// Maps each code to its constant and value in the C header.
     private static let kinds: [(SiskinError.Code, siskin_error_kind)] = [
         (.io, SISKIN_ERROR_IO),  // 100
         (.corrupt, SISKIN_ERROR_CORRUPT),  // 101
@@ -103,7 +103,7 @@ extension SiskinError.Code {
         (.panic, SISKIN_ERROR_PANIC),  // 999
     ]
 
-    /// Every code with its number.
+    /// Maps each code to its number.
     static let numbers: [(SiskinError.Code, Int32)] = kinds.map { ($0.0, Int32($0.1.rawValue)) }
 
     /// Creates the code from its C error number.

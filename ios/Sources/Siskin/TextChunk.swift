@@ -7,7 +7,7 @@ public struct TextChunk: Sendable, Hashable {
     public let text: String
     /// The bytes of the token, which may be a partial character.
     public let bytes: [UInt8]
-    /// The token id; `nil` for text that was held back until the end, and for a chunk that only reports the finish
+    /// The token id; `nil` for held-back text that is flushed at the end, and for a chunk that only reports the finish
     /// reason.
     public let token: UInt32?
     /// The log-probability of the token; `nil` unless `Sampler.logProbabilities` is set.

@@ -25,7 +25,7 @@ public enum Throttle: Sendable, Hashable {
     }
 }
 
-/// Statistics of throttled computation.
+/// Throttling statistics.
 public struct ThrottleStats: Sendable, Hashable {
     /// The number of forward passes.
     public let forwardPasses: Int
@@ -33,7 +33,7 @@ public struct ThrottleStats: Sendable, Hashable {
     public let computeTime: Duration
     /// The time spent waiting before forward passes.
     public let waitTime: Duration
-    /// The number of threads of the last forward pass; `nil` before the first one.
+    /// The number of threads used by the last forward pass; `nil` before the first one.
     public let threads: Int?
     /// The current duty cycle.
     public let dutyCycle: Double
@@ -69,7 +69,7 @@ extension Model {
         }
     }
 
-    /// Returns the statistics of throttled computation.
+    /// Returns the throttling statistics.
     public func throttleStats() throws(SiskinError) -> ThrottleStats {
         try handle.use { model throws(SiskinError) in
             ThrottleStats(try readStruct(siskin_throttle_stats(), \.struct_size) {

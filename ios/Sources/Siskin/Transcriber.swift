@@ -16,7 +16,7 @@ public struct Transcript: Sendable, Hashable {
         public let text: String
         /// The time range in the audio, in seconds.
         public let timeRange: Range<TimeInterval>
-        /// The mean log-probability of the tokens of the window that the segment is in.
+        /// The mean log-probability of the tokens in the segment's window.
         public let averageLogProbability: Float
         /// The probability that the window contains no speech.
         public let noSpeechProbability: Float
