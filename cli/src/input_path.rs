@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) fn check_model(path: &Path) -> Result<()> {
     match path.exists() || built_in_model::is_meant(path) {
         true => Ok(()),
-        false => Err(missing(path, "no such file or directory", true)),
+        false => Err(missing(path, true)),
     }
 }
 
@@ -19,9 +19,7 @@ pub(crate) fn check_file(path: &Path) -> Result<()> {
         Ok(metadata) if metadata.is_dir() => {
             Err(Error::argument(path.display().to_string(), "expected a file, found a folder"))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(missing(path, "no such file", false))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(missing(path, false)),
         // Other errors are reported when it is opened.
         _ => Ok(()),
     }
@@ -45,15 +43,15 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
 pub(crate) fn check_adapter(path: &Path) -> Result<()> {
     match path.exists() {
         true => Ok(()),
-        false => Err(missing(path, "no such file or directory", false)),
+        false => Err(missing(path, false)),
     }
 }
 
-fn missing(path: &Path, what: &str, is_model: bool) -> Error {
-    let message = match nearest(path, is_model) {
-        Some(name) => format!("{what}; did you mean `{name}`?"),
-        None => what.to_owned(),
-    };
+fn missing(path: &Path, is_model: bool) -> Error {
+    let mut message = "no such file or directory".to_owned();
+    if let Some(name) = nearest(path, is_model) {
+        message.push_str(&format!("; did you mean `{name}`?"));
+    }
     Error::new(ErrorKind::Missing, path.display().to_string(), message)
 }
 
@@ -86,7 +84,7 @@ mod tests {
         assert!(message(Path::new("shakespear")).contains("`shakespeare`"));
         assert!(check_model(Path::new("shakespeare")).is_ok() && check_model(&folder).is_ok());
         let message = |path: &Path| check_file(path).unwrap_err().message().to_owned();
-        assert!(message(&folder.join("smolm2-q4.gguf")).contains("no such file; did you mean"));
+        assert!(message(&folder.join("smolm2-q4.gguf")).contains("no such file or directory; did you mean"));
         assert_eq!(message(&folder), "expected a file, found a folder");
         std::fs::write(folder.join("latin1.txt"), b"caf\xe9").unwrap();
         let error = read_text(&folder.join("latin1.txt")).unwrap_err();

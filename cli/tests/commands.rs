@@ -86,7 +86,11 @@ fn exit_codes_tell_what_is_wrong() {
         assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
         assert!(code == 0 || errors(&found).starts_with("error: "), "{arguments:?}");
         let missing = arguments.iter().any(|argument| argument.starts_with("/no/such/"));
-        assert!(!missing || errors(&found).contains("no such file"), "{arguments:?}: {}", errors(&found));
+        assert!(
+            !missing || errors(&found).contains("no such file or directory"),
+            "{arguments:?}: {}",
+            errors(&found)
+        );
         assert!(!errors(&found).contains("siskin help"), "{arguments:?}: {}", errors(&found));
     }
 }
