@@ -84,7 +84,7 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let length = length.ok_or_else(|| Error::corrupt("header.length", "the file is shorter than 8 bytes"))?;
     let header = usize::try_from(length).ok().filter(|_| length <= MAX_HEADER_BYTES);
     let header = header.and_then(|length| bytes.get(8..)?.get(..length)).ok_or_else(|| {
-        Error::corrupt("header.length", format!("{length} bytes exceed the file; is it complete?"))
+        Error::corrupt("header.length", format!("{length} exceeds the file size; is the file complete?"))
     })?;
     let Header(mut entries) = parse_json(header, "header", MAX_VALUES)?;
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
