@@ -1,11 +1,11 @@
-//! One answer of a model, streamed.
+//! One response of a model, streamed.
 
 use crate::interrupt::Stoppable;
 use crate::output;
 use siskin::{ErrorKind, FinishReason, GenerateOptions, GeneratedToken, GenerationStep, Result, Session};
 use std::time::Instant;
 
-/// An answer and its timing.
+/// A response and its timing.
 pub(crate) struct TimedAnswer {
     pub(crate) text: String,
     /// Tokens in the session, including the prompt.
@@ -20,7 +20,7 @@ pub(crate) struct TimedAnswer {
     pub(crate) finish_reason: Option<FinishReason>,
 }
 
-/// The name of the finish reason of a canceled answer.
+/// The name of the finish reason of a canceled response.
 pub(crate) const CANCELED: &str = "canceled";
 
 impl TimedAnswer {
@@ -29,7 +29,7 @@ impl TimedAnswer {
         self.finish_reason.map_or(CANCELED, FinishReason::name)
     }
 
-    /// Generates an answer. Passes its text to `print` and its tokens to `on_token` as they are generated. Ctrl-C
+    /// Generates a response. Passes its text to `print` and its tokens to `on_token` as they are generated. Ctrl-C
     /// cancels it.
     pub(crate) fn generate(
         session: &mut Session,

@@ -24,13 +24,13 @@ const FIELDS: &[ReportField] = &[
     ("first_read_ms", "time to first result", "ms"),
     ("depth", "KV cache depth", "tokens"),
     ("prompt_tok_s", "prefill", "tokens/s"),
-    ("sequences", "sequences decoded together", ""),
+    ("sequences", "parallel sequences", ""),
     ("generate_tok_s", "decode", "tokens/s"),
     ("read_ms", "encode", "ms"),
     ("read_tok_s", "encode", "tokens/s"),
     ("padding", "padding of rows", ""),
-    ("anonymous_mib", "memory, anonymous", "MiB"),
-    ("mapped_mib", "memory, mapped files", "MiB"),
+    ("anonymous_mib", "anonymous memory", "MiB"),
+    ("mapped_mib", "mapped files", "MiB"),
 ];
 
 /// Measure the speed of a model
@@ -38,17 +38,17 @@ const FIELDS: &[ReportField] = &[
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// Prompt length in tokens (prefill), or the length of each text for encoders; 0: skip. Speech models always read a
-    /// whole window
+    /// Prompt length in tokens (prefill), or the length of each text for encoders; 0 skips it. Speech models always
+    /// process a full window
     #[arg(long, default_value_t = 512, value_name = "N")]
     prompt: usize,
-    /// Number of tokens to generate (decode); 0: skip
+    /// Number of tokens to generate (decode); 0 skips it
     #[arg(long, default_value_t = 128, value_name = "N")]
     generate: usize,
     /// Number of sequences to decode as a batch; the decode speed is the total over all of them
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     sequences: u16,
-    /// Batch size in texts, for encoders
+    /// Batch size (number of texts), for encoders
     #[arg(long, default_value_t = 1, value_name = "N")]
     texts: usize,
     /// Text lengths in tokens, cycled through to fill the batch, such as 16,128,40

@@ -49,13 +49,13 @@ struct Chat<'a> {
     inputs: Vec<PathBuf>,
     settings: ChatSettings,
     system: Option<String>,
-    /// The number of messages and of tokens before each message of the user.
+    /// The number of messages and of tokens before each user message.
     marks: Vec<(usize, usize)>,
     /// The text that the next input begins with.
     draft: String,
     /// Whether the next message replaces the last one.
     is_editing: bool,
-    /// The summary of the last answer.
+    /// The summary of the last response.
     last: Option<String>,
     is_interactive: bool,
 }
@@ -143,7 +143,7 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Executes a command or answers a message. Errors of commands and messages do not end the conversation.
+    /// Executes a command or responds to a message. Errors of commands and messages do not end the conversation.
     fn take(&mut self, InputText { text, is_quoted }: &InputText) -> Result<ControlFlow<()>> {
         let is_editing = std::mem::take(&mut self.is_editing);
         let command = if *is_quoted { None } else { commands::parse(text) };
@@ -201,18 +201,18 @@ impl Chat<'_> {
         self.marks.clear();
         self.path = path.to_owned();
         self.inputs.extend(files_of(path));
-        self.note(format!("the next answer comes from {}", path.display()));
+        self.note(format!("the next response comes from {}", path.display()));
         Ok(())
     }
 
-    /// Returns the last message of the user, and the number of messages before it.
+    /// Returns the user's last message, and the number of messages before it.
     fn last_message(&self, command: &str) -> Result<(usize, String)> {
         let last = self.session.messages().enumerate().filter(|(_, message)| message.role == "user").last();
         last.map(|(count, message)| (count, message.content.clone()))
             .ok_or_else(|| Error::new(ErrorKind::State, format!("/{command}"), "there is no message yet"))
     }
 
-    /// Removes the last message of the user and what follows.
+    /// Removes the user's last message and what follows.
     fn undo(&mut self, command: &str) -> Result<()> {
         let (count, _) = self.last_message(command)?;
         self.remove_from(count);
@@ -230,7 +230,8 @@ impl Chat<'_> {
         }
     }
 
-    /// Answers the last message of the user again, or `text` in its place. If there is no answer, the messages stay.
+    /// Responds to the user's last message again, or to `text` in its place. If there is no response, the messages
+    /// stay.
     fn replace(&mut self, command: &str, text: Option<&str>) -> Result<()> {
         let (count, prompt) = self.last_message(command)?;
         let removed: Vec<Message> = self.session.messages().skip(count).cloned().collect();
@@ -256,7 +257,7 @@ impl Chat<'_> {
                 Ok(())
             }
             Err(error) => {
-                // An answer that fails in its middle may have printed styles and no line break.
+                // A response that fails in the middle may have printed styles and no line break.
                 let rest = markdown.finish();
                 if !rest.is_empty() {
                     output::line(rest)?;
@@ -268,7 +269,7 @@ impl Chat<'_> {
                         error.location(),
                         format!("{}; /undo or /clear makes room", error.message()),
                     ),
-                    ErrorKind::Canceled => Error::new(error.kind(), "chat", "stopped before the answer"),
+                    ErrorKind::Canceled => Error::new(error.kind(), "chat", "stopped before the response"),
                     _ => error,
                 })
             }

@@ -19,8 +19,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Quantize: a weight type such as q8_0, w8r, q4_k or w4i, or one of llama.cpp's mixes such as q4_k_m.
-    /// `,tables=TYPE` sets another type for the embeddings and the output matrix; `,always` also re-encodes weights that
-    /// already have fewer bits. Without --quant, the conversion is lossless
+    /// `,tables=TYPE` sets a different type for the embeddings and the LM head; `,always` also re-encodes weights
+    /// that already have fewer bits. Without --quant, the conversion is lossless
     #[arg(long, value_name = "TYPE")]
     quant: Option<String>,
     /// Calibrate on this text: round weights with GPTQ to minimize the output error on its activations

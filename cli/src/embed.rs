@@ -37,7 +37,7 @@ pub(crate) struct Args {
 #[derive(clap::Args, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct VectorArgs {
-    /// Pooling: mean, cls, last, max or weighted; default: as the model was trained
+    /// Pooling: mean, cls, last, max or weighted; default: the pooling that the model was trained with
     #[arg(long, value_name = "MODE", value_parser = named(Pooling::NAMES))]
     #[serde(deserialize_with = "pooling")]
     pooling: Option<Pooling>,
@@ -47,7 +47,7 @@ pub(crate) struct VectorArgs {
     /// Do not L2-normalize the vectors
     #[arg(long)]
     no_normalize: bool,
-    /// Truncate vectors to N dimensions, for models trained for it (Matryoshka); 0: all
+    /// Truncate vectors to N dimensions, for models trained for it (Matryoshka); 0 keeps all
     #[arg(long, default_value_t = 0, value_name = "N")]
     dimensions: usize,
 }

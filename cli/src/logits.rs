@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Compute the logits or hidden states of given tokens
+/// Compute the logits or hidden states for the given tokens
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder

@@ -33,7 +33,7 @@ const SECTIONS: &str = "\
 A
 .I model
 is a .siskin file, a GGUF file (of a split model, the first part), a Hugging Face folder with safetensors, a CTranslate2
-folder, or an ONNX model. Other formats than .siskin are packed once and cached; without a usable cache folder they are
+folder, or an ONNX model. Formats other than .siskin are packed once and cached; without a usable cache folder they are
 packed for each run.
 .SH SERVICE
 .B siskin.socket

@@ -162,7 +162,7 @@ impl ValueEnum for DeviceArg {
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// Number of compute threads; 0: one per performance core
+    /// Number of compute threads; 0 means one per performance core
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
     /// Where the model runs
@@ -180,7 +180,7 @@ pub(crate) struct ModelArgs {
     /// Apply this LoRA adapter: a file written by `siskin train`, or a PEFT folder
     #[arg(long, value_name = "PATH")]
     adapter: Option<PathBuf>,
-    /// Apply the adapter even if it was trained on other base weights
+    /// Apply the adapter even if it was trained on different base weights
     #[arg(long, requires = "adapter")]
     any_base: bool,
     /// Limit the speed: `background`, a duty cycle such as 50%, or generated tokens per second such as 12/s
@@ -282,18 +282,19 @@ pub(crate) struct SamplerArgs {
     /// Top-k sampling: keep the N most likely tokens; 0 disables it [default: 40]
     #[arg(long, value_name = "N")]
     top_k: Option<usize>,
-    /// Top-p sampling: keep the most likely tokens with this total probability; 1 disables it [default: 0.95]
+    /// Top-p sampling: keep the smallest set of most likely tokens whose cumulative probability reaches this; 1
+    /// disables it [default: 0.95]
     #[arg(long, value_name = "VALUE")]
     top_p: Option<f32>,
     /// Min-p sampling: keep tokens with at least this fraction of the top probability; 0 disables it [default:
     /// 0.05]
     #[arg(long, value_name = "VALUE")]
     min_p: Option<f32>,
-    /// Locally typical sampling: keep the tokens whose surprisal is closest to the entropy, up to this total
+    /// Locally typical sampling: keep the tokens whose surprisal is closest to the entropy, up to this cumulative
     /// probability; 1 disables it [default: 1]
     #[arg(long, value_name = "VALUE")]
     typical_p: Option<f32>,
-    /// Repetition penalty: penalize tokens that already occurred by this factor; 1 disables it [default: 1]
+    /// Repetition penalty: penalty factor for tokens that have already occurred; 1 disables it [default: 1]
     #[arg(long, value_name = "VALUE")]
     repeat_penalty: Option<f32>,
     /// Number of most recent tokens that the penalties consider [default: 64]
@@ -302,13 +303,13 @@ pub(crate) struct SamplerArgs {
     /// Frequency penalty: subtracted from a token's logit for each occurrence; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     frequency_penalty: Option<f32>,
-    /// Presence penalty: subtracted once from the logit of a token that occurred; 0 disables it [default: 0]
+    /// Presence penalty: subtracted once from the logit of a token that has occurred; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     presence_penalty: Option<f32>,
     /// DRY: multiplier of the penalty for continuing a repetition; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     dry_multiplier: Option<f32>,
-    /// DRY: base, the growth of the penalty with each further token [default: 1.75]
+    /// DRY: base of the exponentially growing penalty [default: 1.75]
     #[arg(long, value_name = "VALUE")]
     dry_base: Option<f32>,
     /// DRY: length up to which repetitions are not penalized [default: 2]
@@ -453,7 +454,7 @@ impl ResultCacheArgs {
 pub(crate) struct TextArgs {
     #[command(flatten)]
     sampler: SamplerArgs,
-    /// Stop string: end the answer before this text. May be given several times
+    /// Stop string: end the response before this text. May be given several times
     #[arg(long, value_name = "TEXT", help_heading = "Generation")]
     stop: Vec<String>,
     /// Maximum number of tokens to generate; default: until EOS or until the context is full
@@ -467,10 +468,10 @@ pub(crate) struct TextArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Context")]
 pub(crate) struct ContextArgs {
-    /// Context length in tokens; 0: the model's context length, capped at 2048 (1024 for encoder-decoder models)
+    /// Context length in tokens; 0 means the model's context length, capped at 2048 (1024 for encoder-decoder models)
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) context: usize,
-    /// Sliding window: attend only to the N newest tokens and the attention sinks; bounds the memory of the KV cache
+    /// Sliding window: attend only to the N newest tokens and the attention sinks; bounds KV cache memory
     #[arg(long, value_name = "N")]
     window: Option<usize>,
     /// With --window, the number of initial tokens that are never evicted (StreamingLLM)
@@ -479,7 +480,7 @@ pub(crate) struct ContextArgs {
 }
 
 impl TextArgs {
-    /// Returns true if the same prompt always gets the same answer.
+    /// Returns true if the same prompt always gets the same response.
     pub(crate) fn repeats(&self) -> bool {
         self.sampler.has_seed() || !self.sampler.draws()
     }

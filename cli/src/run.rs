@@ -1,4 +1,4 @@
-//! `siskin run`: one prompt, one answer.
+//! `siskin run`: one prompt, one response.
 
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
@@ -16,13 +16,13 @@ use siskin::{
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// Answer a prompt
+/// Generate a response to a prompt
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small built-in model that writes in the style of
     /// Shakespeare's plays
     model: PathBuf,
-    /// The prompt to answer, or to continue with --raw; read from standard input if omitted or `-`
+    /// The prompt to respond to, or to continue with --raw; read from standard input if omitted or `-`
     #[arg(allow_negative_numbers = true)]
     prompt: Option<String>,
     /// The prompt, which may begin with a hyphen
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     /// Pass the prompt to the model verbatim, without the chat template
     #[arg(long)]
     raw: bool,
-    /// With --raw, parse control tokens in the prompt
+    /// With --raw, parse special tokens in the prompt
     #[arg(long, requires = "raw")]
     parse_special: bool,
     /// Print a JSON object at the end instead of streaming the text
@@ -63,7 +63,8 @@ pub(crate) struct Args {
     text: TextArgs,
     #[command(flatten)]
     cache: ResultCacheArgs,
-    /// Semantic cache: with this embedding model, return the earlier answer to a prompt with nearly the same meaning
+    /// Semantic cache: with this embedding model, return the earlier response to a prompt with nearly the same
+    /// meaning
     #[arg(long, value_name = "MODEL", requires = "result_cache", help_heading = "Result cache")]
     semantic_cache_model: Option<PathBuf>,
     /// Semantic cache: minimum cosine similarity of two prompts
@@ -165,7 +166,7 @@ impl Args {
     }
 }
 
-/// Looks up an earlier answer to the same or a similar prompt, and the similarity of the prompts.
+/// Looks up an earlier response to the same or a similar prompt, and the similarity of the prompts.
 fn find(
     args: &Args,
     open: &OpenArgs,
@@ -186,7 +187,7 @@ fn find(
     }
 }
 
-/// Prints an earlier answer.
+/// Prints an earlier response.
 fn repeat(args: &Args, open: &OpenArgs, found: &CachedAnswer, similarity: f32) -> Result<()> {
     if args.json {
         return output::json(&json!({"text": found.text, "tokens": found.tokens, "similarity": similarity}));
@@ -216,7 +217,7 @@ fn logprob(session: &Session, token: GeneratedToken, with_top: bool) -> Result<V
     Ok(value)
 }
 
-/// Generates an answer.
+/// Generates a response.
 fn answer(
     args: &Args,
     open: &OpenArgs,

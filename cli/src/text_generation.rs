@@ -21,7 +21,7 @@ pub(crate) struct TextGenerationArgs {
     /// Print a JSON object for each text
     #[arg(long)]
     json: bool,
-    /// Maximum number of decoder tokens; 0: the model's own, at most 1024
+    /// Maximum number of decoder tokens; 0 means the model's own, at most 1024
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     context: usize,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) struct TextGenerationArgs {
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Decoding")]
 pub(crate) struct SearchArgs {
-    /// Beam search with N beams; 1: greedy decoding; default: as in the model's generation config
+    /// Beam search with N beams; 1 means greedy decoding; default: from the model's generation config
     #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
     beams: Option<usize>,
     /// Number of candidates to print for each text, best first
@@ -66,7 +66,7 @@ pub(crate) struct SearchArgs {
     /// Minimum number of tokens to generate
     #[arg(long, value_name = "N")]
     min_tokens: Option<usize>,
-    /// Maximum number of tokens to generate; default: as in the model's generation config
+    /// Maximum number of tokens to generate; default: from the model's generation config
     #[arg(short = 'n', long, value_name = "N")]
     max_tokens: Option<usize>,
     /// Never generate this text. May be given several times

@@ -32,14 +32,14 @@ pub(crate) struct Args {
 enum Action {
     /// Resume a run from its newest checkpoint
     Resume(RunArgs),
-    /// Export the model of an unfinished run, or other weights of a finished one
+    /// Export the model of an unfinished run, or a different checkpoint of a finished one
     Export(ExportArgs),
     /// Regenerate the report of a run
     Report {
         /// The folder of the run, such as mini-gpt.run
         folder: PathBuf,
     },
-    /// Tokenize the texts of a config into a packed token file, so that runs need not tokenize them again
+    /// Tokenize the texts of a config into a packed token file, so that runs do not have to re-tokenize them
     Pack(PackArgs),
 }
 
@@ -65,7 +65,7 @@ struct RunArgs {
     /// Folder for checkpoints and the log; default: the config's name with .run
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Print the memory that the run needs, without training
+    /// Print the run's memory requirements, without training
     #[arg(long)]
     memory: bool,
     /// Run sanity checks on model and data, without training
@@ -95,8 +95,8 @@ struct ExportArgs {
     /// Folder of the run's checkpoints; default: the config's name with .run
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Weights to write: those of the newest checkpoint (`last`) or of the best validation (`best`); default: as in the
-    /// config
+    /// Weights to write: those of the newest checkpoint (`last`) or of the best validation (`best`); default: from
+    /// the config
     #[arg(long, value_name = "WHICH")]
     weights: Option<String>,
     /// Print a JSON object
@@ -112,7 +112,7 @@ pub(crate) struct EvalArgs {
     /// The model; default: the output of the config's run
     #[arg(short, long)]
     model: Option<PathBuf>,
-    /// Number of batches to evaluate, 0: all; default: validation.batches of the config
+    /// Number of batches to evaluate; 0 means all; default: validation.batches in the config
     #[arg(long, value_name = "N")]
     batches: Option<usize>,
     /// Device: cpu or cuda, regardless of the device that the config trains on; the CPU computes in f32

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 #[derive(clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TranscriptionArgs {
-    /// Spoken language, such as en; default: detected at the start
+    /// Spoken language, such as en; default: automatic detection
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
     /// Translate to English
@@ -46,7 +46,7 @@ pub(crate) struct TranscriptionArgs {
     /// Condition each 30-second window on the text of the previous one
     #[arg(long)]
     condition_on_previous_text: bool,
-    /// Beam search with N beams and length normalization; 1: greedy decoding
+    /// Beam search with N beams and length normalization; 1 means greedy decoding
     #[arg(long, default_value_t = 1, value_name = "N")]
     beams: usize,
     /// Always choose the most likely token: no temperature fallback when the output is repetitive

@@ -30,15 +30,15 @@ pub(super) const COMMANDS: &[ChatCommand] = &[
     command("clear", "", "clear the conversation; the system prompt stays", ArgumentKind::Text, clear),
     command("system", "TEXT", "set the system prompt and clear the conversation", ArgumentKind::Text, system),
     command("set", "OPTION VALUE", "set an option; without arguments, list all", ArgumentKind::Setting, set),
-    command("model", "PATH", "continue the conversation with another model", ArgumentKind::File, model),
-    command("undo", "", "remove the last message and its answer", ArgumentKind::Text, undo),
-    command("retry", "", "answer the last message again", ArgumentKind::Text, retry),
-    command("edit", "TEXT", "change the last message and answer it again", ArgumentKind::Text, edit),
+    command("model", "PATH", "continue the conversation with a different model", ArgumentKind::File, model),
+    command("undo", "", "remove the last message and its response", ArgumentKind::Text, undo),
+    command("retry", "", "regenerate the last response", ArgumentKind::Text, retry),
+    command("edit", "TEXT", "edit the last message and regenerate the response", ArgumentKind::Text, edit),
     command("save", "FILE", "save the session for /load, with its KV cache", ArgumentKind::File, save),
     command("load", "FILE", "load a saved session or an exported .json file", ArgumentKind::File, load),
     command("export", "FILE", "write the conversation to a .md or .json file", ArgumentKind::File, export),
     command("context", "", "show how much of the context is used", ArgumentKind::Text, context),
-    command("stats", "", "show memory and the speed of the last answer", ArgumentKind::Text, stats),
+    command("stats", "", "show memory usage and the speed of the last response", ArgumentKind::Text, stats),
 ];
 
 const fn command(
@@ -113,7 +113,7 @@ fn help(_: &mut Chat<'_>, _: &str) -> Result<ControlFlow<()>> {
         output::line(format!("{}  {}", palette.paint(CYAN, usage), command.help))?;
     }
     output::line(
-        "\nEnd a line with \\, or enclose it in \"\"\", to write several lines. Ctrl-C stops the answer.",
+        "\nEnd a line with \\, or enclose it in \"\"\", to write several lines. Ctrl-C stops the response.",
     )?;
     Ok(ControlFlow::Continue(()))
 }
@@ -161,7 +161,7 @@ fn model(chat: &mut Chat<'_>, path: &str) -> Result<ControlFlow<()>> {
 
 fn undo(chat: &mut Chat<'_>, _: &str) -> Result<ControlFlow<()>> {
     chat.undo("undo")?;
-    chat.note("removed the last message and its answer");
+    chat.note("removed the last message and its response");
     Ok(ControlFlow::Continue(()))
 }
 
@@ -224,9 +224,9 @@ fn stats(chat: &mut Chat<'_>, _: &str) -> Result<ControlFlow<()>> {
         ("activations", arena),
         ("KV cache", format!("{cache} reserved")),
         ("weights", format!("{mapped} mapped")),
-        ("last answer", last.to_owned()),
+        ("last response", last.to_owned()),
     ] {
-        output::line(format!("{name:<11}  {value}"))?;
+        output::line(format!("{name:<13}  {value}"))?;
     }
     Ok(ControlFlow::Continue(()))
 }

@@ -1,12 +1,12 @@
 //! Light Markdown for terminals, styled while the text streams in: headings, lists, quotes, code, bold and italic.
 //!
 //! Text is printed as soon as its style is known; only marks wait for the characters that decide what they mean. Styles
-//! end with their line, so that a mark that is never closed cannot color the rest of the answer.
+//! end with their line, so that a mark that is never closed cannot color the rest of the response.
 
 use crate::terminal::{Palette, printable};
 use std::io::IsTerminal;
 
-/// Renders an answer for standard output.
+/// Renders a response for standard output.
 pub(super) struct MarkdownStream {
     mode: RenderMode,
     place: LinePlace,

@@ -8,7 +8,7 @@ use siskin::{Error, Result};
 /// The word that restores the default of an option.
 const DEFAULT: &str = "default";
 
-/// Options for the following answers.
+/// Options for the following responses.
 #[derive(Clone)]
 pub(super) struct ChatSettings {
     pub(super) sampler: SamplerArgs,

@@ -145,7 +145,7 @@ impl Request {
             fields.end()?;
             return match id {
                 None => Ok(ParsedLine::Cancel(canceled)),
-                Some(_) => Err(Error::argument("id", "`cancel` gets no answer; remove `id`")),
+                Some(_) => Err(Error::argument("id", "`cancel` gets no response; remove `id`")),
             };
         }
         let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {

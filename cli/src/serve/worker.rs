@@ -155,7 +155,7 @@ impl<'a> ModelState<'a> {
         Ok(json!({ "results": results }))
     }
 
-    /// Returns the maximum number of tokens of an answer.
+    /// Returns the maximum number of tokens in a response.
     fn max_tokens(&self, text: &TextRequest) -> usize {
         text.max_tokens.min(self.args.max_tokens.unwrap_or(usize::MAX))
     }
