@@ -7,7 +7,7 @@ use crate::shell::{self, Result, cargo, program, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "demo",
     usage: "[PROMPT]",
-    about: "build, download a small model, and answer a prompt",
+    about: "build, download a small model, and respond to a prompt",
     run: demo,
 };
 
