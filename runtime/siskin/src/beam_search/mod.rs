@@ -43,7 +43,8 @@ pub enum BeamEarlyStopping {
 pub struct SearchOptions {
     /// The number of beams.
     pub beams: usize,
-    /// The number of groups of diverse beam search (arXiv:1610.02424); 1: plain beam search. It must divide `beams`.
+    /// The number of groups of diverse beam search (arXiv:1610.02424); 1 means plain beam search. It must divide
+    /// `beams`.
     pub num_beam_groups: usize,
     /// The diversity penalty: subtracted from a token's score for every beam of an earlier group that chose it in the
     /// same step; 0 with one group.
@@ -55,7 +56,7 @@ pub struct SearchOptions {
     pub early_stopping: BeamEarlyStopping,
     /// The number of texts to return, best first; at most `beams`.
     pub num_return_sequences: usize,
-    /// The maximum number of tokens of a text, the end token included.
+    /// The maximum number of tokens in a text, including the end token.
     pub max_tokens: usize,
     /// Logits processors. They change log-probabilities here, which are not renormalized afterwards.
     pub logits_processors: LogitsProcessorOptions,

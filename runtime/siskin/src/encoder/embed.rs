@@ -17,7 +17,7 @@ pub struct EmbedOptions {
     /// Whether vectors are L2-normalized.
     pub normalize: bool,
     /// The number of leading dimensions to keep, for models trained with Matryoshka representation learning
-    /// (arXiv:2205.13147); 0: all.
+    /// (arXiv:2205.13147); 0 means all.
     pub dimensions: usize,
     /// How long texts are handled. The vectors of windows are averaged, weighted by their number of tokens.
     pub overflow: OverflowMode,
@@ -26,7 +26,7 @@ pub struct EmbedOptions {
 }
 
 impl EmbedOptions {
-    /// Returns the options that the model was trained for; mean pooling and L2 normalization unless its config says
+    /// Returns the options that the model was trained with; mean pooling and L2 normalization unless its config says
     /// otherwise.
     pub fn of(model: &Model) -> Result<Self> {
         let config = model.config_reader();

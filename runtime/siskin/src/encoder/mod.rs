@@ -39,11 +39,11 @@ use siskin_graph::arch::ConfigReader;
 pub struct EncoderOptions {
     /// The maximum number of tokens per batch; a longer text enlarges it.
     pub batch: usize,
-    /// The type of keys and values; `None`: the model's default, normally f32.
+    /// The type of keys and values; `None` means the model's default, normally f32.
     pub cache: Option<CacheType>,
     /// Whether outputs are those of the model's head, if it has one, instead of hidden states.
     pub head: bool,
-    /// The early-exit criterion for classification, for models with intermediate heads; `None`: no early exit.
+    /// The early-exit criterion for classification, for models with intermediate heads; `None` disables it.
     pub early: Option<ExitCriterion>,
 }
 
@@ -56,17 +56,17 @@ impl Default for EncoderOptions {
 /// A tokenized text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EncoderInput {
-    /// The token ids, special tokens included.
+    /// The token ids, including special tokens.
     pub ids: Vec<u32>,
-    /// The token type id of each token; empty: all zero.
+    /// The token type id of each token; empty means all zeros.
     pub token_type_ids: Vec<u32>,
     /// For models with audio or other features as input instead of tokens: the features, frame by frame.
     pub features: Vec<f32>,
     /// For models with local attention (Longformer): the positions with global attention, such as those of a question;
-    /// empty: none, or the first one if the model's head is a classifier.
+    /// empty means none, or the first one if the model's head is a classifier.
     pub global_positions: Vec<usize>,
     /// For models with a convolution over positions: the token that follows the last one, as if the text were padded.
-    /// Ignored by other models. `None`: zeros, however texts are batched.
+    /// Ignored by other models. `None` means zeros, however texts are batched.
     pub padding_token: Option<u32>,
 }
 
@@ -141,7 +141,7 @@ struct ModelProperties {
     frames_per_row: usize,
     /// Whether global attention has an effect.
     marks: bool,
-    /// The maximum number of tokens of a text.
+    /// The maximum number of tokens in a text.
     max_tokens: usize,
     /// Whether early exit is possible: mutually exclusive classes with heads before the last layer.
     exits: bool,
@@ -250,7 +250,7 @@ impl Encoder {
         self.dense.last().map_or(self.facts.columns, |last| last.outputs)
     }
 
-    /// Returns the maximum number of tokens of a text, special tokens included: the model's own, or the smaller value
+    /// Returns the maximum number of tokens in a text, including special tokens: the model's own, or the smaller value
     /// that it was trained for.
     pub fn max_tokens(&self) -> usize {
         self.facts.max_tokens

@@ -25,11 +25,12 @@ use crate::{Error, Result};
 pub struct LogitsProcessorOptions {
     /// The end tokens, to which the processors about the length apply.
     pub eos_token_ids: Vec<u32>,
-    /// The divisor of scores of tokens in the text, prompt included, and their factor if they are negative; 1 is off.
+    /// The divisor of scores of tokens in the text, including the prompt, and their factor if they are negative; 1
+    /// disables it.
     pub repetition_penalty: f32,
-    /// The size of n-grams that may not repeat in the text, prompt included; 0 is off.
+    /// The size of n-grams that may not repeat in the text, including the prompt; 0 disables it.
     pub no_repeat_ngram_size: usize,
-    /// The size of n-grams of the encoder input that may not occur in the text; 0 is off.
+    /// The size of n-grams of the encoder input that may not occur in the text; 0 disables it.
     pub encoder_no_repeat_ngram_size: usize,
     /// Token sequences that may not occur (bad words).
     pub bad_words: Vec<Vec<u32>>,

@@ -8,7 +8,7 @@ pub struct Key([u8; 32]);
 
 impl Key {
     /// Returns the key of the result of `operation` on `parts`. The parts are length-delimited: other boundaries in the
-    /// same bytes give another key, and so does another version of this library.
+    /// same bytes give a different key, and so does a different version of this library.
     pub fn of(operation: &str, parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in [env!("CARGO_PKG_VERSION").as_bytes(), operation.as_bytes()].iter().chain(parts) {

@@ -1,8 +1,8 @@
-//! The result cache: embeddings and answers, looked up by exact key or by similarity (semantic cache).
+//! The result cache: embeddings and responses, looked up by exact key or by similarity (semantic cache).
 //!
 //! A [`ResultCache`] maps a [`Key`] to bytes. A key is a hash of everything that the result depends on (the model's
-//! file, the version of this library, the operation, its options, the text), so that a result of another model, of
-//! other options or of another prompt template is never returned. Entries may also have a vector and the key of an
+//! file, the version of this library, the operation, its options, the text), so that a result of a different model,
+//! different options or a different prompt template is never returned. Entries may also have a vector and the key of an
 //! index: [`ResultCache::similar`] returns the entry of an index whose vector is most similar to another.
 //!
 //! The number of entries and of bytes is bounded; the least recently used entry is evicted first. Entries may expire. A
@@ -37,7 +37,7 @@ pub struct ResultCacheOptions {
     pub entries: usize,
     /// The maximum number of bytes of values, vectors and their overhead.
     pub bytes: usize,
-    /// The lifetime of an entry (TTL); `None`: unlimited.
+    /// The lifetime of an entry (TTL); `None` means unlimited.
     pub time_to_live: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl Default for ResultCacheOptions {
     }
 }
 
-/// Counters of a cache.
+/// Cache statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatistics {
     /// Lookups by key that found an entry.
@@ -190,7 +190,7 @@ impl ResultCache {
         self.locked().bytes()
     }
 
-    /// Returns the counters.
+    /// Returns the statistics.
     pub fn statistics(&self) -> CacheStatistics {
         self.locked().statistics
     }

@@ -62,7 +62,7 @@ impl Fields {
     }
 }
 
-/// Returns the options that the answer to a given prompt depends on: all but those of memory and speed, and the
+/// Returns the options that the response to a given prompt depends on: all but those of memory and speed, and the
 /// variables of the template, which the tokens of the prompt show. Greedy decoding does not use the seed.
 pub(super) fn of_generation(session: &SessionOptions, generate: GenerateOptions) -> Vec<u8> {
     let SessionOptions {

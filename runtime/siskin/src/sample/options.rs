@@ -23,37 +23,37 @@ pub struct SamplerOptions {
     pub seed: u64,
     /// The divisor of the logits, applied after the other steps; 0 selects the highest logit (greedy).
     pub temperature: f32,
-    /// How far dynamic temperature moves either way: down at zero entropy, up at maximum entropy; 0 is off.
+    /// How far dynamic temperature moves either way: down at zero entropy, up at maximum entropy; 0 disables it.
     pub dynamic_temperature_range: f32,
     /// The exponent of the normalized entropy in dynamic temperature.
     pub dynamic_temperature_exponent: f32,
-    /// Keeps this many of the highest logits; 0 is off.
+    /// Keeps this many of the highest logits; 0 disables it.
     pub top_k: usize,
-    /// Keeps the fewest most likely tokens that hold this share of the probability; 1 is off.
+    /// Keeps the smallest set of most likely tokens whose cumulative probability reaches this; 1 disables it.
     pub top_p: f32,
-    /// Keeps tokens with at least this fraction of the highest probability; 0 is off.
+    /// Keeps tokens with at least this fraction of the highest probability; 0 disables it.
     pub min_p: f32,
-    /// Keeps the tokens whose surprisal is nearest to the entropy, up to this probability mass; 1 is off.
+    /// Keeps the tokens whose surprisal is nearest to the entropy, up to this probability mass; 1 disables it.
     pub typical_p: f32,
-    /// The probability with which XTC excludes top choices; 0 is off.
+    /// The probability with which XTC excludes top choices; 0 disables it.
     pub xtc_probability: f32,
-    /// The probability from which on a token is a top choice; above 0.5 is off.
+    /// The minimum probability of a top choice for XTC; above 0.5 disables it.
     pub xtc_threshold: f32,
-    /// The divisor of logits of tokens in the history (a factor if they are negative); 1 is off.
+    /// The divisor of logits of tokens in the history (a factor if they are negative); 1 disables it.
     pub repetition_penalty: f32,
-    /// Subtracted from a token's logit for every occurrence in the history; 0 is off.
+    /// Subtracted from a token's logit for every occurrence in the history; 0 disables it.
     pub frequency_penalty: f32,
-    /// Subtracted from a token's logit if it occurs in the history; 0 is off.
+    /// Subtracted from a token's logit if it occurs in the history; 0 disables it.
     pub presence_penalty: f32,
-    /// The length of the history of the three penalties, in tokens; 0 is off.
+    /// The length of the history of the three penalties, in tokens; 0 disables it.
     pub penalty_last_n: usize,
-    /// The multiplier of the DRY penalty for continuing a repetition; 0 is off.
+    /// The multiplier of the DRY penalty for continuing a repetition; 0 disables it.
     pub dry_multiplier: f32,
     /// The base of the DRY penalty, which grows by this factor with each further repeated token.
     pub dry_base: f32,
     /// The length up to which DRY does not penalize repetitions.
     pub dry_allowed_length: usize,
-    /// The length of the history of DRY, in tokens; 0 is off.
+    /// The length of the history of DRY, in tokens; 0 disables it.
     pub dry_last_n: usize,
     /// Token sequences that DRY does not match across, such as those of a line break or a quote.
     pub dry_sequence_breakers: Vec<Vec<u32>>,

@@ -20,11 +20,11 @@ pub struct Seq2SeqOptions {
     pub rows: usize,
     /// The maximum number of source tokens per encoder batch; a longer text enlarges it.
     pub batch: usize,
-    /// The maximum number of tokens of a source, for encoder–decoder models; 0: the model's own.
+    /// The maximum number of tokens in a source, for encoder–decoder models; 0 means the model's own.
     pub source: usize,
-    /// The maximum number of tokens of the decoder, prompt included; 0: the model's own, capped at 1024.
+    /// The maximum number of decoder tokens, including the prompt; 0 means the model's own, capped at 1024.
     pub context: usize,
-    /// The type of the KV cache; `None`: f16, or f32 for models whose weights are f32.
+    /// The type of the KV cache; `None` means f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
 }
 
@@ -49,7 +49,7 @@ pub struct Seq2SeqGenerateOptions {
     pub prefix: String,
     /// The tokens before and after each source, instead of the special tokens that the tokenizer adds.
     pub around: Option<(Vec<u32>, Vec<u32>)>,
-    /// The decoder start tokens; empty: the model's own.
+    /// The decoder start tokens; empty means the model's own.
     pub start: Vec<u32>,
     /// The tokens that each generated text is forced to begin with.
     pub decoder_prefix: Vec<u32>,

@@ -73,13 +73,13 @@ impl Task {
 }
 
 impl Seq2Seq {
-    /// Returns the maximum number of tokens of a source.
+    /// Returns the maximum number of tokens in a source.
     pub(super) fn max_source(&self) -> usize {
         let model_limit = self.model.config().encoder_context;
         if self.options.source == 0 { model_limit } else { self.options.source.min(model_limit) }
     }
 
-    /// Returns the maximum number of tokens of the decoder.
+    /// Returns the maximum number of decoder tokens.
     fn max_context(&self) -> usize {
         let model_limit = self.model.config().context.max(1);
         if self.options.context == 0 {
@@ -89,7 +89,7 @@ impl Seq2Seq {
         }
     }
 
-    /// Returns the maximum number of tokens of a prompt that is continued.
+    /// Returns the maximum number of tokens in a prompt that is continued.
     pub(super) fn max_prompt(&self, writing: &Seq2SeqGenerateOptions) -> usize {
         let context = self.max_context();
         let left = match writing.search.max_tokens {

@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(super) struct ConversationMessage {
     pub(super) message: Message,
     /// The tokens of the content, if the model generated it. They are reused in later prompts unchanged: encoding the
-    /// same text could give other tokens than those in the KV cache.
+    /// same text could give tokens that differ from those in the KV cache.
     pub(super) generated: Option<Generated>,
 }
 

@@ -38,7 +38,7 @@ pub enum GenerationStep {
     /// A token. The text that it completes may be empty: only whole characters are returned, and text that may be the
     /// beginning of a stop string is held back.
     Token(GeneratedToken),
-    /// No token, but text that was held back until the end.
+    /// No token, but held-back text that is flushed at the end.
     Rest,
 }
 
@@ -91,7 +91,7 @@ impl Generation {
         &self.bytes
     }
 
-    /// Sets the maximum number of tokens of this generation.
+    /// Sets the maximum number of tokens in this generation.
     pub fn set_max_tokens(&mut self, max_tokens: usize) {
         self.options.max_tokens = max_tokens;
     }

@@ -38,22 +38,23 @@ use siskin_graph::StreamingWindow;
 /// Options for a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// The maximum number of tokens; 0: the model's own, capped at 2048.
+    /// The maximum number of tokens; 0 means the model's own, capped at 2048.
     pub context: usize,
     /// The maximum number of tokens per batch (chunked prefill).
     pub batch: usize,
-    /// The maximum number of rows of encoder input, for encoder–decoder models; 0: the model's own, capped at 2048.
+    /// The maximum number of rows of encoder input, for encoder–decoder models; 0 means the model's own, capped at
+    /// 2048.
     pub encoder_context: usize,
     /// Which keys tokens attend to, if fewer than the model's own; layers with a shorter sliding window keep it. The KV
     /// cache then holds no more than this.
     pub window: Option<StreamingWindow>,
-    /// The type of the KV cache; `None`: f16, or f32 for models whose weights are f32.
+    /// The type of the KV cache; `None` means f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
     /// The maximum number of forks besides the session, such as the beams of a beam search, each with a context of its
     /// own.
     pub forks: usize,
     /// The maximum memory in bytes for activations and KV cache together. Opening a session that would reserve more
-    /// fails with an error that names options that would fit. `None`: no limit.
+    /// fails with an error that names options that would fit. `None` means no limit.
     pub budget: Option<usize>,
     /// How tokens are sampled.
     pub sampler: SamplerOptions,
@@ -61,7 +62,7 @@ pub struct SessionOptions {
     pub stop: Vec<String>,
     /// DRY sequence breakers as text, added to the sampler's own. Ignored without a tokenizer.
     pub dry_breakers: Vec<String>,
-    /// Variables of the chat template. BOS, EOS and date that are `None` are those of the model and of today.
+    /// Chat template variables. BOS, EOS and date that are `None` are those of the model and of today.
     pub template: RenderOptions,
 }
 
@@ -108,9 +109,9 @@ pub struct SessionMemory {
 pub struct GenerateOptions {
     /// The maximum number of tokens.
     pub max_tokens: usize,
-    /// Uses the prompt as it is, without the chat template.
+    /// Passes the prompt to the model verbatim, bypassing the chat template.
     pub raw: bool,
-    /// Parses control tokens in a raw prompt. Leave this off for untrusted text.
+    /// Parses special tokens in a raw prompt. Leave this off for untrusted text.
     pub parse_special: bool,
 }
 
@@ -215,7 +216,7 @@ impl Session {
         }
     }
 
-    /// Returns the context length: the maximum number of tokens of the sequence.
+    /// Returns the context length: the maximum number of tokens in the sequence.
     pub fn context_length(&self) -> usize {
         locked(&self.context).context_length()
     }
@@ -292,12 +293,12 @@ impl Session {
         locked(&self.context).trim();
     }
 
-    /// Adds `prompt` as a user message and generates the answer with the default options.
+    /// Adds `prompt` as a user message and generates the response with the default options.
     pub fn ask(&mut self, prompt: &str) -> Result<TextChunks<'_>> {
         self.generate(prompt, GenerateOptions::default())
     }
 
-    /// Generates a text: the answer to `prompt` if the model has a chat template and `raw` is off, otherwise its
+    /// Generates a text: the response to `prompt` if the model has a chat template and `raw` is off, otherwise its
     /// continuation. An encoder–decoder model encodes the prompt in place of the previous one and generates a new text.
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<TextChunks<'_>> {
         let generation = self.begin(prompt, options)?;

@@ -11,7 +11,7 @@ use siskin_tokenizer::{EncodeOptions, Tokenizer};
 use std::ops::Range;
 
 impl Session {
-    /// Returns the tokens that must follow for the model to answer `prompt`.
+    /// Returns the tokens that must follow for the model to respond to `prompt`.
     pub(super) fn prompt_tokens(&mut self, prompt: &str, options: GenerateOptions) -> Result<Vec<u32>> {
         let model = self.model.clone();
         let tokenizer = model.tokenizer()?;
@@ -33,8 +33,8 @@ impl Session {
         self.truncate_to_common_prefix(&tokens)
     }
 
-    /// Starts the answer to a whole conversation, which replaces the session's messages. Their common prefix is not
-    /// processed again.
+    /// Starts a response to a whole conversation, which replaces the session's messages. Their common prefix is not
+    /// recomputed.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the model has no chat template.
@@ -56,7 +56,7 @@ impl Session {
     }
 }
 
-/// Returns the tokens that a new session of `model` processes to answer `prompt` after `messages`.
+/// Returns the tokens that a new session of `model` processes to respond to `prompt` after `messages`.
 pub(crate) fn first_tokens(
     model: &Model,
     messages: &[Message],
@@ -75,7 +75,7 @@ pub(crate) fn first_tokens(
     }
 }
 
-/// Returns the tokens of a conversation. Control tokens come only from the template, however it joins, cuts or changes
+/// Returns the tokens of a conversation. Special tokens come only from the template, however it joins, cuts or changes
 /// the text of messages; generated messages keep their tokens.
 fn conversation(
     tokenizer: &Tokenizer,

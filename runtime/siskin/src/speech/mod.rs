@@ -41,7 +41,7 @@ const SURE: f32 = -1.0;
 /// Options for a transcription.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TranscribeOptions {
-    /// The language that is spoken, such as `en`; `None`: detected in the first window.
+    /// The language that is spoken, such as `en`; `None` detects it in the first window.
     pub language: Option<String>,
     /// Translates to English instead of transcribing.
     pub translate: bool,
@@ -53,13 +53,13 @@ pub struct TranscribeOptions {
     pub prompt: Option<String>,
     /// Conditions each window on the text of the previous ones. Errors may then repeat.
     pub condition_on_previous_text: bool,
-    /// The number of beams; 1: greedy decoding.
+    /// The number of beams; 1 means greedy decoding.
     pub beams: usize,
     /// The length penalty of beam search: the exponent of the length that a score is divided by.
     pub length_penalty: f32,
     /// Temperature fallback: decodes a window again by sampling if the result is repetitive or unlikely. Deterministic.
     pub temperature_fallback: bool,
-    /// The no-speech probability from which on a window is skipped unless its text is likely; above 1: never.
+    /// The no-speech probability from which on a window is skipped unless its text is likely; above 1 means never.
     pub no_speech_threshold: f32,
 }
 
@@ -128,8 +128,8 @@ pub struct Transcriber {
 }
 
 impl Transcriber {
-    /// Creates a transcriber for a speech model with its tokenizer. `cache` is the type of the KV
-    /// cache; `None`: f16, or f32 for models whose weights are f32.
+    /// Creates a transcriber for a speech model with its tokenizer. `cache` is the type of the KV cache; `None` means
+    /// f16, or f32 for models whose weights are f32.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for other models, and
