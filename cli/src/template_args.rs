@@ -56,7 +56,7 @@ impl TemplateArgs {
             Error::argument("--template-var, --tools, --documents", "the model has no chat template")
         })?;
         for name in names.iter().filter(|name| !template.uses(name)) {
-            output::warn(format_args!("the chat template of the model does not use `{name}`"));
+            output::warn(format_args!("the model's chat template does not use `{name}`"));
         }
         Ok(options)
     }

@@ -65,7 +65,7 @@ fn variables_reach_the_chat_template() {
         assert_eq!(value(&run(options))["context_tokens"], tokens, "{options:?}");
     }
     let unused = run(&["--template-var", "thinking=false"]);
-    assert!(errors(&unused).contains("warning: the chat template of the model does not use `thinking`"));
+    assert!(errors(&unused).contains("warning: the model's chat template does not use `thinking`"));
     for (options, code, words) in [
         (&["--tools", "/no/such/file"][..], 3, "no such file"),
         (&["--tools", tools, "--raw"], 2, "cannot be combined with --raw"),

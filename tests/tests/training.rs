@@ -182,7 +182,7 @@ fn tokens_of_another_tokenizer_are_rejected() {
     let other = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
     let other = Tokenizer::open(Bytes::new(other)).unwrap();
     pack(&path, &["one", "two"], packed::identity(&other).unwrap());
-    rejected("another tokenizer");
+    rejected("different tokenizer");
     let size = own_tokenizer().vocabulary_size();
     PackedWriter::create(&path, size + 1, 1, 0).unwrap().finish().unwrap();
     rejected("pack the texts again with the model's tokenizer");
@@ -733,5 +733,5 @@ fn distillation_lowers_the_divergence_from_the_teacher() {
     let tokenizer = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
     let other = RunSetup::new(&plain, OpenedBase::New { tokenizer, template: None }).unwrap();
     let error = other.with_teacher(&file).err().unwrap();
-    assert!(error.message().contains("another tokenizer"), "{error}");
+    assert!(error.message().contains("different tokenizer"), "{error}");
 }

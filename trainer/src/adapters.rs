@@ -319,7 +319,7 @@ pub fn load(
     let all = adapters.len() == from.parts.len();
     if !all || !adapters.iter().zip(&from.parts).all(|(adapter, part)| fits(adapter, part)) {
         let message =
-            "mismatch with the config: the adapter has other matrices, another rank or another alpha";
+            "mismatch with the config: the adapter has different matrices, or a different rank or alpha";
         return Err(Error::new(ErrorKind::Shape, "adapter", message));
     }
     for (adapter, part) in adapters.iter().zip(&from.parts) {

@@ -231,7 +231,8 @@ impl ExportOptions<'_> {
         let paths = names.into_iter().map(|name| folder.join(name));
         let there: Vec<_> = paths.filter(|path| path.symlink_metadata().is_ok()).collect();
         if let Some(path) = there.first().filter(|_| !self.force) {
-            let message = "belongs to another model; choose another path, or --force to remove the leftovers";
+            let message =
+                "belongs to a different model; choose another path, or --force to remove the leftovers";
             return Err(Error::argument(path.display().to_string(), message));
         }
         // A symbolic link among them is removed, not followed.

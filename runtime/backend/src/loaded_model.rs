@@ -110,7 +110,7 @@ impl LoadedModel {
     pub fn new(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
         if metadata.architecture == external_model::GENERAL {
-            let message = "this file is a placeholder for a model of another format; open that model";
+            let message = "this file is a placeholder for a model in another format; open that model";
             return Err(Error::unsupported("metadata.architecture", message));
         }
         if metadata.config.is_empty() && file.section(SectionKind::Adapter).is_some() {

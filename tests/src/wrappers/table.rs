@@ -155,8 +155,8 @@ const MODEL: OptionSet = OptionSet {
                     },
                     Property {
                         declaration: "packedCacheFolder: String? = null",
-                        docs: "The packed cache folder, which is created if it does not exist. Default: the user's cache \
-                            folder, which apps do not have: set a folder in `Context.getCacheDir()`.",
+                        docs: "The packed cache folder, which is created if it does not exist. Default: the user's \
+                            cache folder, which apps do not have: set a folder in `Context.getCacheDir()`.",
                     },
                 ],
                 swift: &[Property {

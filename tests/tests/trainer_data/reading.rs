@@ -359,7 +359,7 @@ fn packed_tokens_are_a_source() {
         let error = read(&reading).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     };
-    rejected(ReadOptions { identity: 8, ..ReadOptions::default() }, "another tokenizer");
+    rejected(ReadOptions { identity: 8, ..ReadOptions::default() }, "different tokenizer");
     rejected(ReadOptions { label: Some("label".to_owned()), ..ReadOptions::default() }, "record 0: no class");
     rejected(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 token lists, the task needs 2");
     // Tokens outside a smaller vocabulary are rejected there.

@@ -59,7 +59,7 @@ impl Checkpoint {
                 Err(Error::new(ErrorKind::Shape, place(), message))
             }
             None => {
-                let message = "missing in the checkpoint; it belongs to another run";
+                let message = "missing in the checkpoint; it belongs to a different run";
                 Err(Error::new(ErrorKind::Missing, place(), message))
             }
         }
@@ -119,7 +119,7 @@ impl Checkpoint {
         };
         let magic = read(8)?;
         if magic != MAGIC {
-            let message = "not a checkpoint of this version; train again in another folder";
+            let message = "not a checkpoint of this version; train again in a different folder";
             return Err(Error::new(ErrorKind::Version, "checkpoint", message));
         }
         let size = read(8)?;

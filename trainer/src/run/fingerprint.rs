@@ -30,7 +30,7 @@ pub(super) fn check(before: &Value, now: &Value) -> Result<()> {
     for (name, value) in &options {
         if let Some(own) = own.get(name).filter(|own| *own != value) {
             let message = format!(
-                "{value} when the run began, {own} now; restore it, or start a run in another folder"
+                "{value} when the run began, {own} now; restore it, or start a run in a different folder"
             );
             return Err(Error::argument(format!("batch.{name}"), message));
         }
@@ -38,13 +38,13 @@ pub(super) fn check(before: &Value, now: &Value) -> Result<()> {
     let differs = |name: &str| before.get(name).zip(now.get(name)).filter(|(before, now)| before != now);
     if differs("records").is_some() {
         let message = "differs from the texts that the run began with; use the same files, unchanged and in the \
-                       same order, or start a run in another folder";
+                       same order, or start a run in a different folder";
         return Err(Error::argument("data.train", message));
     }
     if let Some((before, now)) = differs("examples") {
         let message = format!(
             "gives {now} examples, and gave {before} when the run began; restore `task` and `settings`, or start a run \
-             in another folder"
+             in a different folder"
         );
         return Err(Error::argument("data", message));
     }

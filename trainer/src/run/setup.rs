@@ -130,7 +130,7 @@ impl RunSetup {
     /// Adds a teacher model, which computes the scores of each batch for distillation losses.
     ///
     /// # Errors
-    /// If the teacher has another head, another number of logits, or another tokenizer.
+    /// If the teacher has a different head, number of logits, or tokenizer.
     pub fn with_teacher(mut self, file: &File) -> Result<Self> {
         self.teacher =
             Some(Arc::new(Teacher::new(file, &self.program, self.file_contents.tokenizer.as_deref())?));

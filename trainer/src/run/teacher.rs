@@ -23,7 +23,7 @@ impl Teacher {
     /// Loads the teacher in `file`, for a run of `own` with this tokenizer section.
     ///
     /// # Errors
-    /// If the teacher has another head, another number of logits, or another tokenizer.
+    /// If the teacher has a different head, number of logits, or tokenizer.
     pub(super) fn new(file: &File, own: &Program, tokenizer: Option<&[u8]>) -> Result<Self> {
         let program = Program::of_file(file)?;
         let columns = |program: &Program| program.graph.values[program.graph.output].columns;
@@ -41,7 +41,8 @@ impl Teacher {
             return reject(format!("{theirs} logits per row, but the trained model has {own}"));
         }
         if file.section(SectionKind::Tokenizer).as_deref() != tokenizer {
-            let message = "uses another tokenizer than the trained model; set model.tokenizer to the teacher";
+            let message =
+                "uses a different tokenizer than the trained model; set model.tokenizer to the teacher";
             return reject(message.into());
         }
         let takes = program.takes_packed();

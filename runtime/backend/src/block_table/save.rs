@@ -116,7 +116,7 @@ impl BlockTable {
             let format = storage.format(number)?;
             let &[hash, count] = take(2).ok_or_else(cut)? else { return Err(cut()) };
             if u32::from_le_bytes(hash) != layout_hash(group.kind, &format.name) {
-                let message = "saved with another cache type, window or context; open a session like it";
+                let message = "saved with a different cache type, window or context; use the same options";
                 return Err(Error::new(ErrorKind::Unsupported, "saved.cache", message));
             }
             if u32::from_le_bytes(count) as usize != group.kind.blocks_of(saved.length) {

@@ -156,7 +156,7 @@ impl Adapter {
         }
         match self.base {
             Some(base) if base != file.digest() => {
-                let message = "trained on other weights; open it with its own base, or allow any base";
+                let message = "trained on different weights; open it with its own base, or allow any base";
                 Err(Error::argument("adapter.base", message))
             }
             _ => Ok(()),

@@ -73,7 +73,7 @@ impl Encoder {
     /// window is preceded by the question, and the most likely answer of all windows is returned.
     pub fn answer(&mut self, question: &str, text: &str, overflow: OverflowMode) -> Result<AnswerSpan> {
         if self.head() != OutputHead::Span {
-            return Err(Error::unsupported("model", "it has no head for answers"));
+            return Err(Error::unsupported("model", "it has no head for extractive question answering"));
         }
         let mut pairs = self.pairs(question, text, overflow)?;
         if self.facts.marks {

@@ -1,4 +1,4 @@
-//! Cached answers: looked up by the exact prompt, or by the similarity of its embedding (semantic cache).
+//! Cached responses: looked up by the exact prompt, or by the similarity of its embedding (semantic cache).
 
 use super::{Key, ResultCache, SimilarityHit, options};
 use crate::encoder::{EmbedOptions, Encoder};
@@ -7,7 +7,7 @@ use crate::session::{FinishReason, GenerateOptions, SessionOptions, first_tokens
 use crate::{Error, Result};
 use siskin_chat_template::Message;
 
-/// The first prompt of a session, with everything that its answer depends on.
+/// The first prompt of a session, with everything that its response depends on.
 ///
 /// This includes sampling: to be found, a prompt must come with the same options and, unless the temperature is zero,
 /// with the same seed.
@@ -22,7 +22,7 @@ pub struct CacheQuery {
     meaning: Option<(Key, Vec<f32>)>,
 }
 
-/// A cached answer.
+/// A cached response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedAnswer {
     /// Its text.
@@ -43,7 +43,7 @@ impl CacheQuery {
         generate: GenerateOptions,
     ) -> Result<Self> {
         if model.graphs().encoder.is_some() {
-            return Err(Error::unsupported("model", "answers of encoder–decoder models cannot be cached"));
+            return Err(Error::unsupported("model", "responses of encoder–decoder models cannot be cached"));
         }
         let tokens = |prompt| -> Result<Vec<u8>> {
             let tokens = first_tokens(model, messages, prompt, (&session.template, generate))?;
@@ -52,7 +52,7 @@ impl CacheQuery {
         let options = options::of_generation(session, generate);
         let model = Key::of_model(model);
         let key = |prompt| Ok::<_, Error>(Key::of("answer", &[model.bytes(), &options, &tokens(prompt)?]));
-        // Messages and variables of the template surround any prompt in the same way.
+        // Messages and template variables surround any prompt in the same way.
         let (key, around) = (key(prompt)?, key("").ok());
         Ok(Self { prompt: prompt.to_owned(), key, around, meaning: None })
     }
@@ -72,12 +72,12 @@ impl CacheQuery {
 }
 
 impl ResultCache {
-    /// Returns the answer to exactly this prompt.
+    /// Returns the response to exactly this prompt.
     pub fn answer(&self, question: &CacheQuery) -> Option<CachedAnswer> {
         CachedAnswer::from_bytes(&self.get(&question.key)?)
     }
 
-    /// Returns the answer to the most similar prompt and their cosine similarity, if that is at least `least`. `None`
+    /// Returns the response to the most similar prompt and their cosine similarity, if that is at least `least`. `None`
     /// without [`CacheQuery::embed`].
     pub fn similar_answer(&self, question: &CacheQuery, least: f32) -> Option<(CachedAnswer, f32)> {
         let (index, vector) = question.meaning.as_ref()?;
@@ -85,7 +85,7 @@ impl ResultCache {
         Some((CachedAnswer::from_bytes(&value)?, similarity))
     }
 
-    /// Stores the answer to a prompt.
+    /// Stores the response to a prompt.
     pub fn insert_answer(&self, question: &CacheQuery, answer: &CachedAnswer) -> Result<()> {
         let value = answer.to_bytes();
         match &question.meaning {

@@ -27,7 +27,7 @@ impl Session {
     /// Serializes the session: tokens, messages, KV cache and the state of its random number generator. Mirostat
     /// restarts after a restore.
     ///
-    /// The bytes contain the conversation in readable form.
+    /// The bytes contain the conversation in plain text.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for sessions with encoder input and for external models.
@@ -88,7 +88,7 @@ impl Session {
         write(path.as_ref(), &bytes)
     }
 
-    /// Restores what [`Session::save`] returned, in place of the current state. It must come from the same model, and
+    /// Restores what [`Session::save`] returned, replacing the current state. It must come from the same model, and
     /// from a session with the same cache type and window. Generation continues exactly as it would have in the saved
     /// session.
     ///
@@ -96,7 +96,7 @@ impl Session {
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         let parts = Parts::read(bytes)?;
         if parts.identity != self.model.identity() || !parts.skips(self) {
-            let message = "saved with another model; open that model";
+            let message = "saved with a different model; open that model";
             return Err(Error::new(ErrorKind::Unsupported, "saved.model", message));
         }
         let vocabulary = self.logits.len();

@@ -73,12 +73,12 @@ impl PackedTokenFile {
         self.header.identity
     }
 
-    /// Refuses tokens of another tokenizer.
+    /// Rejects tokens of a different tokenizer.
     pub fn expect(&self, identity: u64) -> Result<()> {
         if self.header.identity == identity || self.header.identity == 0 {
             return Ok(());
         }
-        let message = "another tokenizer made these tokens; pack the texts again with the model's tokenizer";
+        let message = "made with a different tokenizer; pack the texts again with the model's tokenizer";
         Err(Error::new(ErrorKind::Integrity, format!("{}: header.identity", self.place), message))
     }
 
