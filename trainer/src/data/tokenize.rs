@@ -19,7 +19,7 @@ pub struct DocumentTokenizer<'a> {
     pub tokenizer: &'a Tokenizer,
     /// The number of threads; 0 for the shared thread pool, one thread per core.
     pub threads: usize,
-    /// Whether control tokens spelled out in text are parsed as such. Leave it off for untrusted text.
+    /// Whether special tokens spelled out in the text are parsed. Leave it off for untrusted text.
     pub parse_special: bool,
 }
 

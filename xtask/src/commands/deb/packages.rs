@@ -52,11 +52,11 @@ pub(super) fn pack(machine: &DebArchitecture, built: &Path, folder: &Path) -> Re
     for (package, again) in made.iter().zip(stage.pack(&second, &second.join("made"))?) {
         let [one, other] = [&package.file, &again.file].map(|path| fs::read(path).map_err(said(path)));
         if one? != other? {
-            return Err(format!("{} is another when it is made again", package.file.display()));
+            return Err(format!("{} differs when it is rebuilt", package.file.display()));
         }
     }
     fs::remove_dir_all(&second).map_err(said(&second))?;
-    println!("{}: {} packages, byte for byte the same when made again", machine.name, made.len());
+    println!("{}: {} packages, byte-identical when rebuilt", machine.name, made.len());
     Ok(made)
 }
 
