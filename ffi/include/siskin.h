@@ -176,8 +176,8 @@ siskin_error *siskin_log_set(siskin_log_function function,
 
 // Cancellation ----------------------------------------------------------------------------------------
 
-/// Cancels the calls of a session, an encoder, a seq2seq generator or a transcriber. It may outlive its
-/// target. Freed with `siskin_cancel_handle_free`.
+/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber. It may outlive its target. Freed with
+/// `siskin_cancel_handle_free`.
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
@@ -803,7 +803,7 @@ siskin_error *siskin_session_set_max_tokens(siskin_session *session,
 /// Threads: any, at any time during the session's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_session_cancel(const siskin_session *session);
 
-/// Creates a handle that cancels calls of the session and may outlive it.
+/// Creates a handle that cancels calls on the session and may outlive it.
 ///
 /// Threads: any, at any time during the session's lifetime.
 SISKIN_NODISCARD
@@ -1080,7 +1080,7 @@ siskin_error *siskin_encoder_prediction(const siskin_encoder *encoder,
 /// Threads: any, at any time during the encoder's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_encoder_cancel(const siskin_encoder *encoder);
 
-/// Creates a handle that cancels calls of the encoder and may outlive it.
+/// Creates a handle that cancels calls on the encoder and may outlive it.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
 SISKIN_NODISCARD
@@ -1220,7 +1220,7 @@ siskin_error *siskin_seq2seq_text(const siskin_seq2seq *seq2seq,
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 SISKIN_NODISCARD siskin_error *siskin_seq2seq_cancel(const siskin_seq2seq *seq2seq);
 
-/// Creates a handle that cancels calls of the seq2seq generator and may outlive it.
+/// Creates a handle that cancels calls on the seq2seq generator and may outlive it.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 SISKIN_NODISCARD
@@ -1346,7 +1346,7 @@ siskin_error *siskin_transcriber_segment(const siskin_transcriber *transcriber,
 /// Threads: any, at any time during the transcriber's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_transcriber_cancel(const siskin_transcriber *transcriber);
 
-/// Creates a handle that cancels calls of the transcriber and may outlive it.
+/// Creates a handle that cancels calls on the transcriber and may outlive it.
 ///
 /// Threads: any, at any time during the transcriber's lifetime.
 SISKIN_NODISCARD

@@ -7,8 +7,8 @@ use siskin::CancelHandle;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_PAUSED, siskin_error};
 use crate::guard::{self, Handle};
 
-/// Cancels the calls of a session, an encoder, a seq2seq generator or a transcriber. It may outlive its
-/// target. Freed with `siskin_cancel_handle_free`.
+/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber. It may outlive its target. Freed with
+/// `siskin_cancel_handle_free`.
 pub struct siskin_cancel_handle {
     _opaque: [u8; 0],
 }

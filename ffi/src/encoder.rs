@@ -463,7 +463,7 @@ pub unsafe extern "C" fn siskin_encoder_cancel(encoder: *const siskin_encoder) -
     unsafe { cancel(encoder) }
 }
 
-/// Creates a handle that cancels calls of the encoder and may outlive it.
+/// Creates a handle that cancels calls on the encoder and may outlive it.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
 ///

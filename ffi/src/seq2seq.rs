@@ -180,7 +180,7 @@ pub unsafe extern "C" fn siskin_seq2seq_cancel(seq2seq: *const siskin_seq2seq) -
     unsafe { cancel(seq2seq) }
 }
 
-/// Creates a handle that cancels calls of the seq2seq generator and may outlive it.
+/// Creates a handle that cancels calls on the seq2seq generator and may outlive it.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 ///

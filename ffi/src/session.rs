@@ -395,7 +395,7 @@ pub unsafe extern "C" fn siskin_session_cancel(session: *const siskin_session) -
     unsafe { cancel(session) }
 }
 
-/// Creates a handle that cancels calls of the session and may outlive it.
+/// Creates a handle that cancels calls on the session and may outlive it.
 ///
 /// Threads: any, at any time during the session's lifetime.
 ///

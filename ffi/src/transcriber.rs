@@ -355,7 +355,7 @@ pub unsafe extern "C" fn siskin_transcriber_cancel(
     unsafe { cancel(transcriber) }
 }
 
-/// Creates a handle that cancels calls of the transcriber and may outlive it.
+/// Creates a handle that cancels calls on the transcriber and may outlive it.
 ///
 /// Threads: any, at any time during the transcriber's lifetime.
 ///
