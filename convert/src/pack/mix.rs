@@ -177,7 +177,7 @@ pub(super) struct MixLayout {
     /// Query heads per key/value head.
     group_size: usize,
     experts: usize,
-    /// Whether the token embeddings are also the output matrix.
+    /// Whether the token embeddings are also the LM head.
     is_tied: bool,
     has_many_layers: bool,
 }

@@ -11,16 +11,16 @@ use std::str::FromStr;
 /// Quantizes matrices whose source type has at least as many bits per weight. Matrices that are already smaller are
 /// kept.
 ///
-/// Token and position embeddings and the output matrix stay at 8 bits or more unless `tables` is set. Written as `q4_k`
-/// or `q4_k,tables=q6_k`; with `,always`, matrices of fewer bits are re-encoded too. A mix such as `q4_k_m` chooses the
-/// types of embeddings and output matrix itself, and quantizes neither position nor segment embeddings.
+/// Token and position embeddings and the LM head stay at 8 bits or more unless `tables` is set. Written as `q4_k` or
+/// `q4_k,tables=q6_k`; with `,always`, matrices of fewer bits are re-encoded too. A mix such as `q4_k_m` chooses the
+/// types of embeddings and LM head itself, and quantizes neither position nor segment embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// The weight type of matrices.
     pub matrices: WeightTarget,
     /// A mix, in which sensitive matrices get more bits than `matrices`.
     pub mix: Option<QuantMix>,
-    /// The weight type of token and position embeddings and of the output matrix.
+    /// The weight type of token and position embeddings and of the LM head.
     pub tables: Option<WeightTarget>,
     /// Whether matrices of fewer bits are re-encoded too.
     pub always: bool,
