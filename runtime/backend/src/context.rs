@@ -10,7 +10,7 @@ pub use input::{BatchEntry, OutputRows, SequenceInput};
 
 use std::sync::{Arc, Mutex};
 
-use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, SavedSequence};
+use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, KvGroupKind, SavedSequence};
 use crate::cancel::CancelHandle;
 use crate::loaded_model::LoadedModel;
 use crate::observer::Observer;
@@ -289,6 +289,11 @@ impl Context {
     /// Returns the maximum length of a sequence in tokens.
     pub fn context_length(&self) -> usize {
         self.table.options().context_length
+    }
+
+    /// Returns the kinds of the layers' KV cache groups.
+    pub fn kv_groups(&self) -> impl Iterator<Item = KvGroupKind> {
+        self.table.layout().groups.iter().map(|group| group.kind)
     }
 
     /// Returns the vocabulary size.

@@ -51,6 +51,8 @@ kinds! {
     Numeric = 302,
     /// The request exceeds a memory limit.
     Memory = 400,
+    /// Too many requests are waiting; the request can be retried later.
+    Overloaded = 401,
 }
 
 impl ErrorKind {

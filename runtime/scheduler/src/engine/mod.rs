@@ -1,0 +1,300 @@
+//! The engine: requests of several models on one thread pool.
+
+mod lane;
+mod sampler;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use lane::{LaneOptions, LaneStats};
+pub use sampler::{RequestOutcome, RequestSampler, Sampled};
+
+use crate::request::RequestSpec;
+use lane::{ModelLane, Submission};
+use siskin_backend::cancel::CancelHandle;
+use siskin_backend::context::Context;
+use siskin_format::{Error, ErrorKind, Result};
+
+/// How long a thread waits for progress before it looks again.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Who runs the passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drive {
+    /// The threads that wait for results: one of them runs passes for all, the others wait for it.
+    #[default]
+    Caller,
+    /// A thread of the engine.
+    Thread,
+}
+
+/// A model of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModelId(usize);
+
+/// Runs requests of several models in batches, on one thread pool. Clones share it.
+///
+/// The contexts of its models should have been created with one
+/// [`SharedThreadPool`](siskin_backend::thread_pool::SharedThreadPool), which one pass uses at a time.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    start: Instant,
+    drive: Drive,
+    /// The lanes, locked for the duration of a pass.
+    lanes: Mutex<Lanes>,
+    /// What others need while a pass runs, by model.
+    gates: Mutex<Vec<Arc<LaneGate>>>,
+    /// The number of passes, or of attempts to run one.
+    steps: Mutex<u64>,
+    stepped: Condvar,
+}
+
+/// The models of an engine.
+#[derive(Default)]
+struct Lanes {
+    list: Vec<ModelLane>,
+    /// The lanes with work, reused from pass to pass.
+    order: Vec<usize>,
+}
+
+/// The entrance of a lane, which is open while a pass runs.
+struct LaneGate {
+    options: LaneOptions,
+    context_length: usize,
+    /// Requests that the scheduler has not seen yet.
+    inbox: Mutex<Vec<Submission>>,
+    /// Requests that have not started yet, those in the inbox included.
+    waiting: AtomicUsize,
+    /// The predicted wait of a request that arrives now, in microseconds.
+    predicted_wait: AtomicU64,
+    /// The handles of the requests in the running pass, and the one that cancels it.
+    pass: Mutex<Vec<CancelHandle>>,
+    abort: CancelHandle,
+    is_draining: AtomicBool,
+}
+
+/// A submitted request.
+#[derive(Clone)]
+pub struct RequestHandle {
+    shared: Arc<Shared>,
+    gate: Arc<LaneGate>,
+    cancel: CancelHandle,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Creates an engine without models.
+    pub fn new(drive: Drive) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            start: Instant::now(),
+            drive,
+            lanes: Mutex::default(),
+            gates: Mutex::default(),
+            steps: Mutex::default(),
+            stepped: Condvar::new(),
+        });
+        if drive == Drive::Thread {
+            let weak = Arc::downgrade(&shared);
+            let run = move || {
+                while let Some(shared) = weak.upgrade() {
+                    let seen = *lock(&shared.steps);
+                    if !shared.step() {
+                        shared.wait_beyond(seen);
+                    }
+                }
+            };
+            thread::Builder::new()
+                .name("siskin-engine".to_owned())
+                .spawn(run)
+                .map_err(|error| Error::new(ErrorKind::Memory, "threads", error.to_string()))?;
+        }
+        Ok(Self { shared })
+    }
+
+    /// Adds a model with the context that its requests share.
+    pub fn add_model(&self, mut context: Context, options: LaneOptions) -> ModelId {
+        let abort = CancelHandle::new();
+        context.set_cancel_handle(&abort);
+        let gate = Arc::new(LaneGate {
+            options,
+            context_length: context.context_length(),
+            inbox: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            predicted_wait: AtomicU64::new(0),
+            pass: Mutex::default(),
+            abort,
+            is_draining: AtomicBool::new(false),
+        });
+        let mut lanes = lock(&self.shared.lanes);
+        lanes.list.push(ModelLane::new(context, Arc::clone(&gate)));
+        lock(&self.shared.gates).push(gate);
+        ModelId(lanes.list.len() - 1)
+    }
+
+    /// Submits a request. Its sampler is called from the thread that runs the passes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overloaded`] if too many requests wait or its deadline would pass before it starts;
+    /// [`ErrorKind::TooLong`] if the prompt exceeds the context.
+    pub fn submit(
+        &self,
+        model: ModelId,
+        spec: RequestSpec,
+        sampler: Box<dyn RequestSampler>,
+    ) -> Result<RequestHandle> {
+        let gate = lock(&self.shared.gates).get(model.0).cloned();
+        let gate = gate.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
+        spec.check(gate.context_length)?;
+        if gate.is_draining.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
+        }
+        let wait = Duration::from_micros(gate.predicted_wait.load(Ordering::Relaxed));
+        if spec.timeout.is_some_and(|timeout| wait > timeout) {
+            return Err(Error::new(
+                ErrorKind::Overloaded,
+                "timeout",
+                "it would pass before the request starts",
+            ));
+        }
+        let enters = |waiting: usize| (waiting < gate.options.max_waiting).then_some(waiting + 1);
+        if let Err(waiting) = gate.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, enters) {
+            let message = format!("{waiting} requests are waiting; retry later");
+            return Err(Error::new(ErrorKind::Overloaded, "queue", message));
+        }
+        let cancel = CancelHandle::new();
+        let arrival = self.shared.now();
+        lock(&gate.inbox).push(Submission { spec, sampler, cancel: cancel.clone(), arrival });
+        self.shared.notify();
+        Ok(RequestHandle { shared: Arc::clone(&self.shared), gate, cancel })
+    }
+
+    /// Returns the counters of a model's requests. Waits for the running pass.
+    pub fn stats(&self, model: ModelId) -> Option<LaneStats> {
+        lock(&self.shared.lanes).list.get(model.0).map(ModelLane::stats)
+    }
+
+    /// Runs a pass if there is something to run; false if there is not.
+    pub fn step(&self) -> bool {
+        self.shared.step()
+    }
+
+    /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
+    pub fn drain(&self, limit: Duration) {
+        let gates: Vec<_> = lock(&self.shared.gates).clone();
+        gates.iter().for_each(|gate| gate.is_draining.store(true, Ordering::Release));
+        let end = Instant::now() + limit;
+        while Instant::now() < end && !self.shared.is_idle() {
+            self.shared.advance(&|| self.shared.is_idle() || Instant::now() >= end);
+        }
+        lock(&self.shared.lanes).list.iter_mut().for_each(ModelLane::cancel_all);
+        self.shared.notify();
+    }
+}
+
+impl Shared {
+    /// Returns the time since the engine was created.
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn is_idle(&self) -> bool {
+        match self.lanes.try_lock() {
+            Ok(lanes) => lanes.list.iter().all(ModelLane::is_idle),
+            Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().list.iter().all(ModelLane::is_idle),
+            Err(TryLockError::WouldBlock) => false,
+        }
+    }
+
+    /// Runs a pass; false if no model has anything to run.
+    fn step(&self) -> bool {
+        lock(&self.lanes).step(self)
+    }
+
+    /// Wakes the threads that wait for progress.
+    fn notify(&self) {
+        *lock(&self.steps) += 1;
+        self.stepped.notify_all();
+    }
+
+    /// Waits until there was progress since `seen`.
+    fn wait_beyond(&self, seen: u64) {
+        let steps = lock(&self.steps);
+        drop(self.stepped.wait_timeout_while(steps, PATIENCE, |steps| *steps == seen));
+    }
+
+    /// Waits until `is_ready`, and runs passes meanwhile unless another thread does.
+    fn advance(&self, is_ready: &dyn Fn() -> bool) {
+        loop {
+            // Read before the lock is tried: a thread that holds it counts a step after it has let go.
+            let seen = *lock(&self.steps);
+            if is_ready() {
+                return;
+            }
+            if self.drive == Drive::Thread {
+                self.wait_beyond(seen);
+                continue;
+            }
+            let ran = match self.lanes.try_lock() {
+                Ok(mut lanes) => Some(lanes.step(self)),
+                Err(TryLockError::Poisoned(lanes)) => Some(lanes.into_inner().step(self)),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            match ran {
+                Some(true) => self.notify(),
+                Some(false) if is_ready() => return,
+                Some(false) | None => self.wait_beyond(seen),
+            }
+        }
+    }
+}
+
+impl Lanes {
+    /// Runs a pass of the model that had the least compute time, if that has anything to run, or else of the next one.
+    fn step(&mut self, shared: &Shared) -> bool {
+        let Self { list, order } = self;
+        let now = shared.now();
+        list.iter_mut().for_each(|lane| lane.collect(now));
+        order.clear();
+        order.extend((0..list.len()).filter(|&lane| list[lane].has_work()));
+        order.sort_unstable_by_key(|&lane| list[lane].service);
+        let least = order.first().map_or(Duration::ZERO, |&lane| list[lane].service);
+        for lane in list.iter_mut().filter(|lane| !lane.has_work()) {
+            // A model without requests does not save up its share.
+            lane.service = lane.service.max(least);
+        }
+        order.iter().any(|&lane| list[lane].step(now, &|| shared.now()))
+    }
+}
+
+impl RequestHandle {
+    /// Waits until `is_ready`, which the request's sampler makes true, and runs passes meanwhile if the engine has no
+    /// thread of its own.
+    pub fn wait_until(&self, is_ready: &dyn Fn() -> bool) {
+        self.shared.advance(is_ready);
+    }
+
+    /// Cancels the request. It takes effect at once if all requests of the running pass are canceled, else after the pass.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+        let pass = lock(&self.gate.pass);
+        if !pass.is_empty() && pass.iter().all(CancelHandle::is_canceled) {
+            self.gate.abort.cancel();
+        }
+        drop(pass);
+        self.shared.notify();
+    }
+
+    /// Returns whether it was canceled.
+    pub fn is_canceled(&self) -> bool {
+        self.cancel.is_canceled()
+    }
+}

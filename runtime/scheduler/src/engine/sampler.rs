@@ -1,0 +1,41 @@
+//! What the engine does not know: how tokens are chosen, and who reads them.
+
+use siskin_format::{Error, Result};
+
+/// Chooses the tokens of a request and delivers them.
+pub trait RequestSampler: Send {
+    /// Chooses the next token from the logits of the last one.
+    fn sample(&mut self, logits: &[f32]) -> Result<Sampled>;
+
+    /// Returns whether the reader keeps up; else the request is paused.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Called once, when the request ends in any other way than by [`Sampled::End`].
+    fn finish(&mut self, outcome: RequestOutcome);
+}
+
+/// The choice of a sampler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampled {
+    /// Continue with this token.
+    Token(u32),
+    /// The generation has ended.
+    End,
+}
+
+/// Why a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestOutcome {
+    /// It has as many tokens as it may generate.
+    Length,
+    /// The context is full.
+    ContextFull,
+    /// It was canceled, or its reader left.
+    Canceled,
+    /// Its deadline passed.
+    DeadlineExceeded,
+    /// It failed.
+    Failed(Error),
+}

@@ -1,0 +1,292 @@
+//! Simulations: the scheduler with memory that only counts, and passes that take the time that a formula says.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::request::ClientId;
+
+/// Memory in tokens. What is released stays as a cached prefix of the same request until it is reclaimed.
+struct FakeSpace {
+    pool: usize,
+    /// The tokens that each request has, and those that it has room for.
+    held: HashMap<RequestId, (usize, usize)>,
+    cached: Vec<(RequestId, usize)>,
+}
+
+impl FakeSpace {
+    fn new(pool: usize) -> Self {
+        Self { pool, held: HashMap::new(), cached: Vec::new() }
+    }
+
+    fn used(&self) -> usize {
+        self.held.values().map(|(_, room)| room).sum::<usize>()
+            + self.cached.iter().map(|(_, tokens)| tokens).sum::<usize>()
+    }
+}
+
+impl KvSpace for FakeSpace {
+    fn admit(&mut self, request: RequestId, tokens: &[u32], room: usize) -> Option<usize> {
+        assert!(!self.held.contains_key(&request), "admitted twice");
+        let hit = self.cached.iter().position(|(of, _)| *of == request);
+        let cached = hit.map_or(0, |at| self.cached[at].1).min(tokens.len() - 1);
+        if self.used() - hit.map_or(0, |at| self.cached[at].1) + room > self.pool {
+            return None;
+        }
+        hit.map(|at| self.cached.swap_remove(at));
+        self.held.insert(request, (cached, room));
+        Some(cached)
+    }
+
+    fn reserve(&mut self, request: RequestId, count: usize) -> bool {
+        let free = self.pool - self.used();
+        let (tokens, room) = self.held.get_mut(&request).unwrap();
+        let fits = *tokens + count <= *room + free;
+        if fits {
+            *tokens += count;
+            *room = (*room).max(*tokens);
+        }
+        fits
+    }
+
+    fn release(&mut self, request: RequestId, tokens: &[u32]) {
+        assert!(self.held.remove(&request).is_some(), "released without memory");
+        if !tokens.is_empty() {
+            self.cached.push((request, tokens.len()));
+        }
+    }
+
+    fn reclaim(&mut self) -> bool {
+        !self.cached.is_empty() && {
+            self.cached.remove(0);
+            true
+        }
+    }
+}
+
+fn limits() -> StepLimits {
+    StepLimits {
+        max_rows: 256,
+        max_output_rows: 32,
+        max_running: 16,
+        max_waiting: 256,
+        context_length: 4096,
+        decode_budget: Duration::from_millis(15),
+        admission: Admission::Guarantee,
+    }
+}
+
+fn prompt(length: usize, max_tokens: usize) -> RequestSpec {
+    RequestSpec { tokens: vec![1; length], max_tokens, ..RequestSpec::default() }
+}
+
+/// Runs all requests to their end; returns when each had its first token and when it ended.
+struct Simulation {
+    scheduler: Scheduler,
+    space: FakeSpace,
+    now: Duration,
+    plan: StepPlan,
+    first: HashMap<RequestId, Duration>,
+    ended: HashMap<RequestId, Duration>,
+    longest_decode_step: Duration,
+    service: HashMap<ClientId, Duration>,
+}
+
+impl Simulation {
+    fn new(limits: StepLimits, pool: usize) -> Self {
+        Self {
+            scheduler: Scheduler::new(limits),
+            space: FakeSpace::new(pool),
+            now: Duration::ZERO,
+            plan: StepPlan::default(),
+            first: HashMap::new(),
+            ended: HashMap::new(),
+            longest_decode_step: Duration::ZERO,
+            service: HashMap::new(),
+        }
+    }
+
+    fn submit(&mut self, spec: RequestSpec) -> RequestId {
+        self.scheduler.submit(self.now, spec).unwrap()
+    }
+
+    /// Runs one pass; false if there was nothing to run.
+    fn step(&mut self) -> bool {
+        self.scheduler.plan(self.now, &mut self.space, &mut self.plan);
+        assert!(self.space.used() <= self.space.pool, "more memory than there is");
+        assert!(self.plan.rejected.is_empty(), "rejected {:?}", self.plan.rejected);
+        let StepPlan { entries, rows, positions, .. } = &self.plan;
+        let limits = self.scheduler.limits;
+        assert!(*rows <= limits.max_rows && self.plan.output_rows <= limits.max_output_rows);
+        let mut seen: Vec<_> = entries.iter().map(|entry| entry.request).collect();
+        seen.sort_unstable_by_key(|id| id.slot);
+        seen.dedup();
+        assert_eq!(seen.len(), entries.len(), "a request has two entries");
+        if entries.is_empty() {
+            return false;
+        }
+        let elapsed = Duration::from_micros(2000 + *rows as u64 * 200 + *positions as u64 / 100);
+        if entries.iter().any(|entry| entry.count == 1 && entry.has_output) {
+            self.longest_decode_step = self.longest_decode_step.max(elapsed);
+        }
+        self.now += elapsed;
+        self.scheduler.commit(&self.plan, elapsed);
+        for entry in self.plan.entries.clone() {
+            let request = self.scheduler.request(entry.request).unwrap();
+            assert_eq!(request.computed, entry.from + entry.count);
+            let share = elapsed.mul_f64(entry.count as f64 / self.plan.rows as f64);
+            *self.service.entry(request.client).or_default() += share;
+            if entry.has_output {
+                self.first.entry(entry.request).or_insert(self.now);
+                if !self.scheduler.append(entry.request, 7) {
+                    self.scheduler.finish(entry.request, &mut self.space).unwrap();
+                    self.ended.insert(entry.request, self.now);
+                }
+            }
+        }
+        true
+    }
+
+    fn run(&mut self) {
+        let mut steps = 0;
+        while self.step() {
+            steps += 1;
+            assert!(steps < 1_000_000, "does not end");
+        }
+        assert_eq!(self.scheduler.counts(), (0, 0), "requests are left");
+        assert!(self.space.held.is_empty(), "memory is left");
+    }
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn prompts_are_processed_in_chunks_beside_decoding_requests() {
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    let chats: Vec<_> = (0..4).map(|_| simulation.submit(prompt(16, 400))).collect();
+    for _ in 0..100 {
+        simulation.step();
+    }
+    simulation.longest_decode_step = Duration::ZERO;
+    let long = simulation.submit(prompt(2048, 8));
+    simulation.run();
+    let budget = limits().decode_budget;
+    assert!(simulation.longest_decode_step <= budget.mul_f64(1.2), "{:?}", simulation.longest_decode_step);
+    assert!(simulation.ended[&long] < simulation.ended[&chats[0]], "the prompt waited for the chats");
+}
+
+#[test]
+fn a_prompt_alone_fills_whole_batches() {
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    simulation.submit(prompt(1000, 1));
+    for _ in 0..4 {
+        assert!(simulation.step());
+    }
+    assert!(!simulation.step(), "more passes than full batches");
+}
+
+#[test]
+fn random_requests_all_end_within_memory() {
+    for admission in [Admission::Guarantee, Admission::Overcommit] {
+        let mut state = 0x9e37_79b9_7f4a_7c15;
+        let mut simulation = Simulation::new(StepLimits { admission, ..limits() }, 6000);
+        let mut submitted = 0;
+        while submitted < 400 {
+            if random(&mut state) % 3 == 0 && simulation.scheduler.counts().1 < 200 {
+                let length = 1 + random(&mut state) as usize % 700;
+                let max_tokens = 1 + random(&mut state) as usize % 100;
+                let class = match random(&mut state) % 4 {
+                    0 => RequestClass::Interactive,
+                    1 => RequestClass::Batch,
+                    _ => RequestClass::Normal,
+                };
+                let client = ClientId(random(&mut state) % 5);
+                simulation.submit(RequestSpec { class, client, ..prompt(length, max_tokens) });
+                submitted += 1;
+            }
+            simulation.step();
+        }
+        simulation.run();
+        assert_eq!(simulation.ended.len(), submitted);
+    }
+}
+
+#[test]
+fn clients_with_a_backlog_get_equal_shares() {
+    let mut simulation = Simulation::new(StepLimits { max_running: 4, ..limits() }, 1 << 20);
+    // One client asks for much more than the other, and earlier.
+    for index in 0..120 {
+        let client = ClientId(u64::from(index % 6 == 5));
+        let length = if client.0 == 0 { 400 } else { 100 };
+        simulation.submit(RequestSpec { client, ..prompt(length, 20) });
+    }
+    while simulation
+        .scheduler
+        .waiting
+        .iter()
+        .any(|id| simulation.scheduler.request(*id).unwrap().client.0 == 1)
+    {
+        simulation.step();
+    }
+    let share = |client| simulation.service[&ClientId(client)].as_secs_f64();
+    let ratio = share(0) / share(1);
+    assert!((0.5..2.0).contains(&ratio), "shares differ by {ratio}");
+}
+
+#[test]
+fn classes_come_first_and_waiting_moves_up() {
+    let mut simulation = Simulation::new(StepLimits { max_running: 1, ..limits() }, 1 << 20);
+    let batch = simulation.submit(RequestSpec { class: RequestClass::Batch, ..prompt(64, 16) });
+    let normal = simulation.submit(prompt(64, 16));
+    let urgent = simulation.submit(RequestSpec { class: RequestClass::Interactive, ..prompt(64, 16) });
+    let shadow = simulation.submit(RequestSpec { class: RequestClass::Shadow, ..prompt(64, 16) });
+    for _ in 0..20_000 {
+        // Interactive requests keep arriving; the batch request ends all the same.
+        if simulation.ended.contains_key(&batch) {
+            break;
+        }
+        if simulation.scheduler.counts().1 < 8 {
+            simulation.submit(RequestSpec { class: RequestClass::Interactive, ..prompt(512, 400) });
+        }
+        simulation.step();
+    }
+    let ended = &simulation.ended;
+    assert!(ended[&urgent] < ended[&normal] && ended[&normal] < ended[&batch]);
+    assert!(!ended.contains_key(&shadow), "shadow requests run when nothing else does");
+}
+
+#[test]
+fn the_queue_is_bounded_and_late_requests_are_rejected() {
+    let mut scheduler = Scheduler::new(StepLimits { max_waiting: 2, ..limits() });
+    let mut submit = |spec| scheduler.submit(Duration::ZERO, spec).map_err(|error| error.kind());
+    submit(prompt(10, 1)).unwrap();
+    submit(prompt(10, 1)).unwrap();
+    assert_eq!(submit(prompt(10, 1)), Err(ErrorKind::Overloaded));
+    assert_eq!(submit(prompt(5000, 1)), Err(ErrorKind::TooLong));
+    assert_eq!(submit(prompt(0, 1)), Err(ErrorKind::Argument));
+
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    simulation.submit(prompt(4000, 1));
+    simulation.step();
+    let timeout = Some(Duration::from_millis(100));
+    let late = simulation.scheduler.submit(simulation.now, RequestSpec { timeout, ..prompt(10, 1) });
+    assert_eq!(late.map_err(|error| error.kind()), Err(ErrorKind::Overloaded));
+}
+
+#[test]
+fn paused_requests_are_not_scheduled() {
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    let slow = simulation.submit(prompt(16, 8));
+    simulation.step();
+    simulation.scheduler.set_paused(slow, true);
+    let other = simulation.submit(prompt(16, 8));
+    while simulation.step() {}
+    assert!(simulation.ended.contains_key(&other) && !simulation.ended.contains_key(&slow));
+    simulation.scheduler.set_paused(slow, false);
+    simulation.run();
+    assert!(simulation.ended.contains_key(&slow));
+}

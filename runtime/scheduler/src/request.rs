@@ -1,0 +1,150 @@
+//! Requests: what is asked of a model, and how far it is.
+
+use std::time::Duration;
+
+use siskin_format::{Error, ErrorKind, Result};
+
+/// The priority class of a request. Within a class, clients get equal shares of the compute time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RequestClass {
+    /// A person is waiting.
+    Interactive,
+    /// The default.
+    #[default]
+    Normal,
+    /// Throughput matters, latency does not.
+    Batch,
+    /// Runs only when nothing else does.
+    Shadow,
+}
+
+/// A client, between whom compute time is shared fairly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClientId(pub u64);
+
+/// Keeps cached prefixes apart: a request only uses those of requests with the same salt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CacheSalt(pub [u8; 16]);
+
+/// What is asked of a model.
+#[derive(Clone, Debug, Default)]
+pub struct RequestSpec {
+    /// The prompt.
+    pub tokens: Vec<u32>,
+    /// The maximum number of tokens to generate.
+    pub max_tokens: usize,
+    /// The priority class.
+    pub class: RequestClass,
+    /// The client.
+    pub client: ClientId,
+    /// Whose prefixes it shares.
+    pub salt: CacheSalt,
+    /// How long it may take; `None`: no limit.
+    pub timeout: Option<Duration>,
+}
+
+impl RequestSpec {
+    /// Returns an error unless the request can run in a context of `context_length` tokens.
+    pub(crate) fn check(&self, context_length: usize) -> Result<()> {
+        let count = self.tokens.len();
+        if count == 0 {
+            return Err(Error::argument("tokens", "expected at least one token"));
+        }
+        if count > context_length {
+            let message =
+                format!("{count} tokens exceed the context length of {context_length}; shorten the input");
+            return Err(Error::new(ErrorKind::TooLong, "tokens", message));
+        }
+        if self.max_tokens == 0 {
+            return Err(Error::argument("max_tokens", "must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
+/// A request of a [`Scheduler`](crate::policy::Scheduler). Ids are not reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// Where a request is. Times are measured from the start of the engine.
+#[derive(Clone, Debug)]
+pub struct RequestState {
+    /// The prompt and the generated tokens.
+    pub tokens: Vec<u32>,
+    /// The length of the prompt.
+    pub prompt_length: usize,
+    /// How many tokens are in the KV cache.
+    pub computed: usize,
+    /// The maximum number of tokens to generate.
+    pub max_tokens: usize,
+    /// The maximum number of tokens in the KV cache, the prompt included.
+    pub max_length: usize,
+    /// The priority class.
+    pub class: RequestClass,
+    /// The client.
+    pub client: ClientId,
+    /// When it arrived.
+    pub arrival: Duration,
+    /// When it must end.
+    pub deadline: Option<Duration>,
+    /// How often it was preempted.
+    pub preemptions: u32,
+    /// Its reader is too slow: it keeps its blocks and is not scheduled.
+    pub is_paused: bool,
+}
+
+impl RequestState {
+    /// Returns the number of tokens that are not in the KV cache yet; one while it decodes.
+    pub fn remaining(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    /// Returns whether its prompt has been processed.
+    pub fn decodes(&self) -> bool {
+        self.remaining() == 1
+    }
+}
+
+/// Requests by id.
+#[derive(Debug, Default)]
+pub(crate) struct RequestTable {
+    slots: Vec<(u32, Option<RequestState>)>,
+    free: Vec<u32>,
+}
+
+impl RequestTable {
+    pub(crate) fn insert(&mut self, state: RequestState) -> RequestId {
+        match self.free.pop() {
+            Some(slot) => {
+                let (generation, entry) = &mut self.slots[slot as usize];
+                *entry = Some(state);
+                RequestId { slot, generation: *generation }
+            }
+            None => {
+                self.slots.push((0, Some(state)));
+                RequestId { slot: self.slots.len() as u32 - 1, generation: 0 }
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, id: RequestId) -> Option<&RequestState> {
+        let (generation, state) = self.slots.get(id.slot as usize)?;
+        state.as_ref().filter(|_| *generation == id.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut RequestState> {
+        let (generation, state) = self.slots.get_mut(id.slot as usize)?;
+        state.as_mut().filter(|_| *generation == id.generation)
+    }
+
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<RequestState> {
+        let (generation, state) = self.slots.get_mut(id.slot as usize)?;
+        let removed = state.take_if(|_| *generation == id.generation)?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(id.slot);
+        Some(removed)
+    }
+}
