@@ -53,6 +53,8 @@ pub const SISKIN_ERROR_PAUSED: siskin_error_kind = 312;
 pub const SISKIN_ERROR_MEMORY: siskin_error_kind = 400;
 /// Out of memory: even the error could not be allocated. The error is static: it need not be freed.
 pub const SISKIN_ERROR_OUT_OF_MEMORY: siskin_error_kind = 401;
+/// Too many requests are waiting; the call can be retried later.
+pub const SISKIN_ERROR_OVERLOADED: siskin_error_kind = 402;
 /// Internal error: please report it.
 pub const SISKIN_ERROR_PANIC: siskin_error_kind = 999;
 
@@ -119,7 +121,7 @@ impl PendingError {
 }
 
 /// Every error kind of the runtime, and its code.
-const KINDS: [(ErrorKind, siskin_error_kind); 14] = [
+const KINDS: [(ErrorKind, siskin_error_kind); 15] = [
     (ErrorKind::Io, SISKIN_ERROR_IO),
     (ErrorKind::Corrupt, SISKIN_ERROR_CORRUPT),
     (ErrorKind::Unsupported, SISKIN_ERROR_UNSUPPORTED),
@@ -134,6 +136,7 @@ const KINDS: [(ErrorKind, siskin_error_kind); 14] = [
     (ErrorKind::Canceled, SISKIN_ERROR_CANCELED),
     (ErrorKind::Numeric, SISKIN_ERROR_NUMERIC),
     (ErrorKind::Memory, SISKIN_ERROR_MEMORY),
+    (ErrorKind::Overloaded, SISKIN_ERROR_OVERLOADED),
 ];
 
 impl From<siskin::Error> for PendingError {

@@ -16,6 +16,7 @@ mod onnx_hostile;
 mod real_models;
 mod routers;
 mod search;
+mod serving;
 mod sessions;
 mod speech;
 mod trainer_data;

@@ -48,3 +48,34 @@ fn writing_after_reading_allocates_nothing() {
         assert_eq!(usage.count, 0, "{name}");
     }
 }
+
+#[test]
+fn sixteen_requests_decode_without_allocating() {
+    use siskin::sample::SamplerOptions;
+    use siskin::serving::{Engine, EngineOptions, GenerationRequest, PromptInput, ServedModelOptions};
+
+    for name in ["llama", "gemma3", "qwen3-next", "mixtral"] {
+        let golden = golden::load(name);
+        let model = golden::model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+        let engine = Engine::new(EngineOptions::default()).unwrap();
+        let session = SessionOptions { context: model.config().context.min(100), ..Default::default() };
+        let options = ServedModelOptions { session, ..Default::default() };
+        let id = engine.add_model(&model, &options).unwrap();
+        let sampler = SamplerOptions { log_probabilities: true, ..SamplerOptions::default() };
+        let mut streams: Vec<_> = (0..16)
+            .map(|last| {
+                let sampler = sampler.clone();
+                let prompt = PromptInput::Tokens(vec![3, 5, last]);
+                engine.submit(id, GenerationRequest { sampler, ..GenerationRequest::new(prompt) }).unwrap()
+            })
+            .collect();
+        let mut read = |count: usize| {
+            for _ in 0..count {
+                streams.iter_mut().for_each(|stream| drop(stream.next_event().unwrap()));
+            }
+        };
+        read(10);
+        let ((), usage) = measure(|| read(20));
+        assert_eq!(usage.count, 0, "{name}");
+    }
+}

@@ -68,6 +68,8 @@ extension SiskinError {
         case memory
         /// There was not enough memory to allocate an error.
         case outOfMemory
+        /// Too many requests are waiting; the call can be retried later.
+        case overloaded
         /// An internal error: please report it.
         case panic
         /// A code that this version of the package does not know.
@@ -100,6 +102,7 @@ extension SiskinError.Code {
         (.paused, SISKIN_ERROR_PAUSED),  // 312
         (.memory, SISKIN_ERROR_MEMORY),  // 400
         (.outOfMemory, SISKIN_ERROR_OUT_OF_MEMORY),  // 401
+        (.overloaded, SISKIN_ERROR_OVERLOADED),  // 402
         (.panic, SISKIN_ERROR_PANIC),  // 999
     ]
 

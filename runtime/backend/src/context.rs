@@ -296,6 +296,19 @@ impl Context {
         self.table.layout().groups.iter().map(|group| group.kind)
     }
 
+    /// Returns how many sequences can be in one decoder batch: each recurrent state takes a second block meanwhile.
+    pub fn max_decoding_sequences(&self) -> usize {
+        let groups = &self.table.layout().groups;
+        let states = groups.iter().filter(|group| group.kind == KvGroupKind::RecurrentState);
+        states.map(|group| (group.block_count / 2).max(1)).min().unwrap_or(usize::MAX)
+    }
+
+    /// Returns how many KV cache blocks of the layers with full attention no sequence of `holders` holds: the smallest
+    /// number of a group.
+    pub fn blocks_without(&self, holders: &[usize]) -> usize {
+        self.table.blocks_without(holders)
+    }
+
     /// Returns the vocabulary size.
     pub fn vocabulary(&self) -> usize {
         self.model.config.vocabulary

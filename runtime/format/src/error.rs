@@ -52,7 +52,7 @@ kinds! {
     /// The request exceeds a memory limit.
     Memory = 400,
     /// Too many requests are waiting; the request can be retried later.
-    Overloaded = 401,
+    Overloaded = 402,
 }
 
 impl ErrorKind {

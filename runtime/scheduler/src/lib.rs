@@ -7,16 +7,16 @@
 //! - A [`policy::Scheduler`] plans each pass: decoding rows, chunks of prompts within a time budget, requests that
 //!   start, and who is preempted when memory runs out. It is pure policy: no threads, no clock, no model.
 //! - A [`prefix_cache::PrefixCache`] keeps sequences that have ended, for requests that begin with the same tokens.
-//! - An [`engine::Engine`] runs the plans: it owns the contexts of its models, and calls each request's
+//! - An [`engine::TokenEngine`] runs the plans: it owns the contexts of its models, and calls each request's
 //!   [`engine::RequestSampler`] with its logits.
 //!
 //! ```no_run
-//! use siskin_scheduler::engine::{Drive, Engine, LaneOptions, RequestSampler};
+//! use siskin_scheduler::engine::{Drive, SchedulingOptions, RequestSampler, TokenEngine};
 //! use siskin_scheduler::request::RequestSpec;
 //!
 //! # fn example(context: siskin_backend::context::Context, sampler: Box<dyn RequestSampler>) -> siskin_format::Result<()> {
-//! let engine = Engine::new(Drive::Caller)?;
-//! let model = engine.add_model(context, LaneOptions::default());
+//! let engine = TokenEngine::new(Drive::Caller)?;
+//! let model = engine.add_model(context, SchedulingOptions::default());
 //! let request = RequestSpec { tokens: vec![1, 2, 3], max_tokens: 16, ..Default::default() };
 //! engine.submit(model, request, sampler)?;
 //! while engine.step() {}

@@ -44,8 +44,9 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
-    /// Returns an error unless the request can run in a context of `context_length` tokens.
-    pub(crate) fn check(&self, context_length: usize) -> Result<()> {
+    /// Returns an error unless the request can run in a context of `context_length` tokens, with a model of `vocabulary`
+    /// tokens.
+    pub(crate) fn check(&self, context_length: usize, vocabulary: usize) -> Result<()> {
         let count = self.tokens.len();
         if count == 0 {
             return Err(Error::argument("tokens", "expected at least one token"));
@@ -54,6 +55,10 @@ impl RequestSpec {
             let message =
                 format!("{count} tokens exceed the context length of {context_length}; shorten the input");
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
+        }
+        if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let message = format!("token {token} is out of range for a vocabulary of {vocabulary} tokens");
+            return Err(Error::argument("tokens", message));
         }
         if self.max_tokens == 0 {
             return Err(Error::argument("max_tokens", "must be at least 1"));
@@ -90,6 +95,10 @@ pub struct RequestState {
     pub arrival: Duration,
     /// When it must end.
     pub deadline: Option<Duration>,
+    /// Since when it waits.
+    pub waiting_since: Duration,
+    /// Whether it has run before.
+    pub has_started: bool,
     /// How often it was preempted.
     pub preemptions: u32,
     /// Its reader is too slow: it keeps its blocks and is not scheduled.
@@ -102,7 +111,7 @@ impl RequestState {
         self.tokens.len() - self.computed
     }
 
-    /// Returns whether its prompt has been processed.
+    /// Returns whether one token is left to process, as after every generated token.
     pub fn decodes(&self) -> bool {
         self.remaining() == 1
     }

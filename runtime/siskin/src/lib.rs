@@ -23,6 +23,7 @@ mod model;
 pub mod result_cache;
 pub mod sample;
 pub mod seq2seq;
+pub mod serving;
 mod session;
 pub mod speech;
 pub mod text;

@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 19] = [
+const CRATES: [(&str, &str, &[&str]); 20] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -15,6 +15,7 @@ const CRATES: [(&str, &str, &[&str]); 19] = [
         "runtime/backend",
         &["siskin-device", "siskin-format", "siskin-graph", "siskin-kernels"],
     ),
+    ("siskin-scheduler", "runtime/scheduler", &["siskin-backend", "siskin-format"]),
     ("siskin-device", "runtime/device", &["siskin-format"]),
     ("siskin-cuda", "runtime/cuda", &["siskin-device", "siskin-format", "siskin-graph", "siskin-kernels"]),
     (
@@ -27,6 +28,7 @@ const CRATES: [(&str, &str, &[&str]); 19] = [
             "siskin-format",
             "siskin-graph",
             "siskin-kernels",
+            "siskin-scheduler",
             "siskin-tokenizer",
         ],
     ),

@@ -14,6 +14,7 @@ const RULES: [Rule; 6] = [
         calls: &["thread::spawn", "thread::Builder", "thread::scope"],
         places: &[
             "runtime/backend/src/thread_pool/",
+            "runtime/scheduler/src/engine/mod.rs",
             "trainer/src/data/prefetch.rs",
             "trainer/src/run/checkpoint_thread.rs",
             "cli/src/serve.rs",
@@ -21,7 +22,7 @@ const RULES: [Rule; 6] = [
             "tests/src/",
             "xtask/src/",
         ],
-        why: "only the thread pool, the data loader, the checkpoint writer and the reader of requests start threads",
+        why: "only the thread pool, the engine, the data loader, the checkpoint writer and the reader of requests start threads",
     },
     Rule {
         calls: &["env::var", "env::var_os", "env::vars", "env::set_var", "env::remove_var"],

@@ -59,7 +59,7 @@ const LAYERS: [Layers; 3] = [
             &["beam_search"],
             &["encoder"],
             &["session"],
-            &["seq2seq"],
+            &["seq2seq", "serving"],
             &["result_cache", "speech"],
         ],
     ),

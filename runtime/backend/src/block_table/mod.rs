@@ -305,7 +305,7 @@ impl BlockTable {
         if sequence.length.saturating_add(count) <= self.layout.options.context_length {
             sequence.check_prefix(count)?;
         }
-        self.allocate(id, count)?;
+        self.allocate(id, count, count)?;
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) {
             sequence.length += count;
         }
@@ -313,10 +313,11 @@ impl BlockTable {
     }
 
     /// Reserves blocks for `count` more positions, which other sequences cannot take: unless the sequence is forked,
-    /// [`BlockTable::extend`] by as many or fewer cannot fail for lack of blocks. On an error the sequence is unchanged
+    /// [`BlockTable::extend`] by as many or fewer cannot fail for lack of blocks. Layers with a sliding window get those
+    /// of one batch, since their blocks are freed as the window moves on. On an error the sequence is unchanged
     /// except for dropped blocks.
     pub fn reserve(&mut self, id: SequenceId, count: usize) -> Result<()> {
-        self.allocate(id, count)?;
+        self.allocate(id, count, self.layout.options.max_batch_tokens)?;
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) {
             sequence.reserved = sequence.reserved.max(sequence.length + count);
         }
@@ -336,8 +337,9 @@ impl BlockTable {
         sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
     }
 
-    /// Makes the blocks of the next `count` positions writable.
-    fn allocate(&mut self, id: SequenceId, count: usize) -> Result<()> {
+    /// Makes the blocks of the next `count` positions writable; in layers with a sliding window, of at most
+    /// `max_windowed`.
+    fn allocate(&mut self, id: SequenceId, count: usize, max_windowed: usize) -> Result<()> {
         let context = self.layout.options.context_length;
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         let length = sequence.length;
@@ -358,6 +360,7 @@ impl BlockTable {
         }
         let copies = &mut self.copies;
         let reserved = sequence.grown(&mut self.groups).try_for_each(|(number, group, blocks)| {
+            let end = if group.kind == KvGroupKind::Full { end } else { end.min(length + max_windowed) };
             let copied = group.extend(blocks, length, end)?;
             copies.extend(copied.map(|copied| BlockCopy::new(number, copied)));
             Ok(())

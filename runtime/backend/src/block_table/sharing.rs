@@ -56,6 +56,20 @@ impl BlockTable {
         Ok(())
     }
 
+    /// Returns how many blocks of the groups with full attention no sequence of `holders` holds: the smallest number of a
+    /// group.
+    pub fn blocks_without(&self, holders: &[SequenceId]) -> usize {
+        let full = self.layout.groups.iter().enumerate().filter(|(_, group)| group.kind == KvGroupKind::Full);
+        let free = full.map(|(index, group)| {
+            let lists = holders.iter().filter_map(|&holder| self.blocks(holder, index));
+            let mut held: Vec<BlockId> = lists.flatten().copied().collect();
+            held.sort_unstable();
+            held.dedup();
+            group.block_count.saturating_sub(held.len())
+        });
+        free.min().unwrap_or(usize::MAX)
+    }
+
     /// Returns whether a list has the blocks of `length` tokens in a group, each with tokens of a sequence.
     fn is_held(&self, group: usize, list: &[BlockId], length: usize) -> bool {
         let kind = self.groups[group].kind;

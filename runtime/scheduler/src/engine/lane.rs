@@ -1,24 +1,24 @@
-//! A model in an engine: its context, its scheduler, its cached prefixes, and the samplers of its requests.
+//! A model in an engine: its scheduler, its KV cache, and the samplers of its requests.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::kv_cache::RequestCache;
 use super::sampler::{RequestOutcome, RequestSampler, Sampled};
 use super::{LaneGate, lock};
-use crate::policy::{Admission, KvSpace, Scheduler, StepEntry, StepLimits, StepPlan};
-use crate::prefix_cache::{PrefixCache, PrefixReuse, Reclaimed, SequenceId};
-use crate::request::{CacheSalt, RequestId, RequestSpec, RequestState};
-use siskin_backend::block_table::KvGroupKind;
+use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
+use crate::request::{RequestId, RequestSpec};
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_format::{Error, ErrorKind, Result};
 
 /// How a model's requests are scheduled.
 #[derive(Clone, Copy, Debug)]
-pub struct LaneOptions {
-    /// The maximum number of requests that run at the same time.
+pub struct SchedulingOptions {
+    /// The maximum number of requests that run at the same time; at most half as many as a batch has rows.
     pub max_running: usize,
     /// The maximum number of requests that wait.
     pub max_waiting: usize,
@@ -32,7 +32,7 @@ pub struct LaneOptions {
     pub pause_limit: Duration,
 }
 
-impl Default for LaneOptions {
+impl Default for SchedulingOptions {
     fn default() -> Self {
         Self {
             max_running: 16,
@@ -47,14 +47,14 @@ impl Default for LaneOptions {
 
 /// Counters of a model's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneStats {
+pub struct SchedulerStats {
     /// Requests that run now.
     pub running: usize,
     /// Requests that wait now.
     pub waiting: usize,
     /// Cached prefixes now.
     pub cached_prefixes: usize,
-    /// Passes.
+    /// Forward passes.
     pub steps: u64,
     /// Rows of all passes.
     pub rows: u64,
@@ -78,82 +78,52 @@ pub(super) struct Submission {
 struct ActiveRequest {
     sampler: Box<dyn RequestSampler>,
     cancel: CancelHandle,
-    salt: CacheSalt,
-    /// Its sequence while it runs.
-    sequence: Option<SequenceId>,
-    /// The length of its prompt, for which RoPE frequencies are chosen.
-    prompt_length: usize,
     paused_since: Option<Duration>,
 }
 
-/// What follows from the model for cached prefixes.
-#[derive(Clone, Copy)]
-struct CacheRules {
-    is_enabled: bool,
-    reuse: PrefixReuse,
-    /// Keeps a prefix at the end of the prompt, since later tokens make it unusable: windows move on, and recurrent states
-    /// change.
-    at_prompt_end: bool,
-    /// Longer sequences have other RoPE frequencies.
-    max_length: usize,
-}
+type Ended = Vec<(RequestId, RequestOutcome)>;
 
 pub(super) struct ModelLane {
     gate: Arc<LaneGate>,
-    context: Context,
+    cache: RequestCache,
     scheduler: Scheduler,
-    prefixes: PrefixCache,
-    rules: CacheRules,
     active: HashMap<RequestId, ActiveRequest>,
     plan: StepPlan,
     /// Reused from pass to pass.
     entries: Vec<BatchEntry<'static>>,
     /// Requests that ended, reused from pass to pass.
-    ended: Vec<(RequestId, RequestOutcome)>,
-    stats: LaneStats,
+    ended: Ended,
+    stats: SchedulerStats,
     /// The compute time of the lane.
     pub service: Duration,
 }
 
 impl ModelLane {
     pub(super) fn new(context: Context, gate: Arc<LaneGate>) -> Self {
-        let options = gate.options;
-        let (max_rows, max_output_rows) = context.decoder_limits();
-        let limits = StepLimits {
-            max_rows,
-            max_output_rows,
-            max_running: options.max_running.min(max_output_rows),
-            max_waiting: options.max_waiting,
-            context_length: context.context_length(),
-            decode_budget: options.decode_budget,
-            admission: options.admission,
-        };
-        let has = |holds: &dyn Fn(KvGroupKind) -> bool| context.kv_groups().any(holds);
-        let has_states = has(&|kind| kind == KvGroupKind::RecurrentState);
-        let rules = CacheRules {
-            is_enabled: options.prefix_cache,
-            reuse: if has_states { PrefixReuse::Whole } else { PrefixReuse::Partial },
-            at_prompt_end: has_states || has(&|kind| matches!(kind, KvGroupKind::SlidingWindow(_))),
-            max_length: context.passes().rope_scaling_length().unwrap_or(usize::MAX),
-        };
+        let cache = RequestCache::new(context, gate.options.prefix_cache);
         Self {
+            scheduler: Scheduler::new(limits(&cache.context, &gate.options)),
+            cache,
             gate,
-            context,
-            scheduler: Scheduler::new(limits),
-            prefixes: PrefixCache::default(),
-            rules,
             active: HashMap::new(),
             plan: StepPlan::default(),
             entries: Vec::new(),
             ended: Vec::new(),
-            stats: LaneStats::default(),
+            stats: SchedulerStats::default(),
             service: Duration::ZERO,
         }
     }
 
-    pub(super) fn stats(&self) -> LaneStats {
+    pub(super) fn stats(&self) -> SchedulerStats {
         let (running, waiting) = self.scheduler.counts();
-        LaneStats { running, waiting, cached_prefixes: self.prefixes.len(), ..self.stats }
+        SchedulerStats {
+            running,
+            waiting,
+            cached_prefixes: self.cache.prefixes(),
+            prefix_queried_tokens: self.cache.stats.queried_tokens,
+            prefix_hit_tokens: self.cache.stats.hit_tokens,
+            ..self.stats
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -164,26 +134,50 @@ impl ModelLane {
         !self.active.is_empty()
     }
 
-    pub(super) fn cancel_all(&mut self) {
+    /// Cancels all requests, also those that the scheduler has not seen yet.
+    pub(super) fn cancel_all(&mut self, now: Duration) {
+        lock(&self.gate.inbox).iter().for_each(|submission| submission.cancel.cancel());
         self.active.values().for_each(|request| request.cancel.cancel());
+        self.collect(now);
     }
 
-    /// Takes new requests, and ends those that were canceled or whose time is over.
-    pub(super) fn collect(&mut self, now: Duration) {
-        for Submission { spec, mut sampler, cancel, arrival } in lock(&self.gate.inbox).drain(..) {
-            let (salt, prompt_length) = (spec.salt, spec.tokens.len());
-            match self.scheduler.submit(arrival, spec) {
-                Ok(id) => {
-                    let paused_since = None;
-                    let request =
-                        ActiveRequest { sampler, cancel, salt, sequence: None, prompt_length, paused_since };
-                    self.active.insert(id, request);
-                }
-                Err(error) => {
-                    self.gate.waiting.fetch_sub(1, Ordering::AcqRel);
-                    sampler.finish(RequestOutcome::Failed(error));
-                }
+    /// Takes new requests, and ends those that were canceled or whose time is over. Returns whether any ended.
+    pub(super) fn collect(&mut self, now: Duration) -> bool {
+        self.guarded(|lane| lane.collect_requests(now))
+    }
+
+    /// Runs a forward pass. Returns whether there was anything to do.
+    pub(super) fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
+        self.guarded(|lane| lane.run_pass(now, clock))
+    }
+
+    /// Calls `work`. If it panics, all requests fail: neither their sequences nor the schedule can be relied on.
+    fn guarded(&mut self, work: impl FnOnce(&mut Self) -> bool) -> bool {
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
+        let done = outcome.unwrap_or_else(|_| {
+            lock(&self.gate.pass).clear();
+            let waiting = self.scheduler.counts().1;
+            self.gate.waiting.fetch_sub(waiting, Ordering::AcqRel);
+            self.scheduler = Scheduler::new(limits(&self.cache.context, &self.gate.options));
+            self.cache.clear();
+            for (_, mut request) in self.active.drain() {
+                let outcome = RequestOutcome::Failed(internal_error());
+                let _ = catch_unwind(AssertUnwindSafe(|| request.sampler.finish(outcome)));
             }
+            true
+        });
+        let wait = self.scheduler.predicted_wait().as_micros();
+        self.gate.predicted_wait.store(u64::try_from(wait).unwrap_or(u64::MAX), Ordering::Relaxed);
+        done
+    }
+
+    fn collect_requests(&mut self, now: Duration) -> bool {
+        let submissions = std::mem::take(&mut *lock(&self.gate.inbox));
+        for Submission { spec, sampler, cancel, arrival } in submissions {
+            let (salt, prompt_length) = (spec.salt, spec.tokens.len());
+            let id = self.scheduler.enqueue(arrival, spec);
+            self.cache.insert(id, salt, prompt_length);
+            self.active.insert(id, ActiveRequest { sampler, cancel, paused_since: None });
         }
         let mut ended = std::mem::take(&mut self.ended);
         let pause_limit = self.gate.options.pause_limit;
@@ -191,66 +185,50 @@ impl ModelLane {
             let is_paused = !request.sampler.has_room();
             request.paused_since = is_paused.then(|| request.paused_since.unwrap_or(now));
             self.scheduler.set_paused(*id, is_paused);
-            let is_abandoned = request.paused_since.is_some_and(|since| now - since > pause_limit);
+            let is_abandoned =
+                request.paused_since.is_some_and(|since| now.saturating_sub(since) > pause_limit);
             if request.cancel.is_canceled() || is_abandoned {
                 ended.push((*id, RequestOutcome::Canceled));
             }
         }
         ended.extend(self.scheduler.expired(now).map(|id| (id, RequestOutcome::DeadlineExceeded)));
-        self.end(ended);
+        self.end(ended)
     }
 
-    /// Runs a pass; false if there is nothing to run.
-    pub(super) fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
-        self.recompute_rescaled();
-        let waiting_before = self.scheduler.counts().1;
-        let mut space = ContextSpace {
-            context: &mut self.context,
-            prefixes: &mut self.prefixes,
-            active: &mut self.active,
-            rules: self.rules,
-            stats: &mut self.stats,
-        };
-        self.scheduler.plan(now, &mut space, &mut self.plan);
-        self.stats.preemptions += self.plan.preempted.len() as u64;
+    fn run_pass(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
         let waiting = self.scheduler.counts().1;
-        self.count_waiting(waiting_before, waiting);
+        self.requeue_outgrown(now);
+        self.scheduler.plan(now, &mut self.cache, &mut self.plan);
+        self.count_waiting(waiting);
+        self.stats.preemptions += self.plan.preempted.len() as u64;
         let mut ended = std::mem::take(&mut self.ended);
         ended.extend(self.plan.rejected.iter().map(|id| (*id, RequestOutcome::Failed(too_large()))));
         if self.plan.entries.is_empty() {
-            let has_ended = !ended.is_empty();
-            self.end(ended);
-            return has_ended;
+            return self.end(ended);
         }
         let plan = std::mem::take(&mut self.plan);
+        let start = clock();
         match self.forward(&plan.entries) {
-            Ok(()) => self.commit(&plan, clock() - now, &mut ended),
+            Ok(()) => self.commit(&plan, clock().saturating_sub(start), &mut ended),
             Err(error) if error.kind() == ErrorKind::Canceled => {}
             Err(error) if plan.entries.len() == 1 => {
                 ended.push((plan.entries[0].request, RequestOutcome::Failed(error)));
             }
-            Err(_) => self.step_one_by_one(&plan, now, clock, &mut ended),
+            Err(_) => self.run_one_by_one(&plan, clock, &mut ended),
         }
         self.plan = plan;
         self.end(ended);
-        let wait = self.scheduler.predicted_wait().as_micros();
-        self.gate.predicted_wait.store(u64::try_from(wait).unwrap_or(u64::MAX), Ordering::Relaxed);
         true
     }
 
     /// Runs the entries of a failed pass each by itself, so that only those fail that cause it.
-    fn step_one_by_one(
-        &mut self,
-        plan: &StepPlan,
-        now: Duration,
-        clock: &dyn Fn() -> Duration,
-        ended: &mut Vec<(RequestId, RequestOutcome)>,
-    ) {
+    fn run_one_by_one(&mut self, plan: &StepPlan, clock: &dyn Fn() -> Duration, ended: &mut Ended) {
         for entry in &plan.entries {
             let mut single = StepPlan::default();
             single.push(*entry);
+            let start = clock();
             match self.forward(&single.entries) {
-                Ok(()) => self.commit(&single, clock() - now, ended),
+                Ok(()) => self.commit(&single, clock().saturating_sub(start), ended),
                 Err(error) if error.kind() == ErrorKind::Canceled => {}
                 Err(error) => ended.push((entry.request, RequestOutcome::Failed(error))),
             }
@@ -259,32 +237,35 @@ impl ModelLane {
 
     /// Runs the rows of some entries.
     fn forward(&mut self, planned: &[StepEntry]) -> Result<()> {
-        let Self { context, scheduler, active, gate, .. } = self;
+        let Self { cache, scheduler, active, gate, .. } = self;
         let mut entries: Vec<BatchEntry<'_>> = recycled(std::mem::take(&mut self.entries));
         let mut pass = lock(&gate.pass);
         for entry in planned {
-            let Some((request, state)) = active.get(&entry.request).zip(scheduler.request(entry.request))
-            else {
-                continue;
+            let request = active.get(&entry.request).zip(scheduler.request(entry.request));
+            let Some(((request, state), sequence)) = request.zip(cache.sequence(entry.request)) else {
+                pass.clear();
+                return Err(internal_error());
             };
-            let Some(sequence) = request.sequence else { continue };
             let outputs = if entry.has_output { OutputRows::Last } else { OutputRows::None };
             let tokens = &state.tokens[entry.from..entry.from + entry.count];
-            entries.push(BatchEntry {
-                cancel: Some(&request.cancel),
-                ..BatchEntry::new(sequence, tokens, outputs)
-            });
+            let cancel = Some(&request.cancel);
+            entries.push(BatchEntry { cancel, ..BatchEntry::new(sequence, tokens, outputs) });
             pass.push(request.cancel.clone());
         }
+        // A cancellation before this point did not see the pass.
+        let is_canceled = pass.iter().all(CancelHandle::is_canceled);
         drop(pass);
-        let outcome = context.forward(&entries);
+        let outcome = match is_canceled {
+            true => Err(Error::canceled("request")),
+            false => cache.context.forward(&entries),
+        };
         lock(&gate.pass).clear();
         self.entries = recycled(entries);
         outcome
     }
 
     /// Records a pass and samples the next tokens.
-    fn commit(&mut self, plan: &StepPlan, elapsed: Duration, ended: &mut Vec<(RequestId, RequestOutcome)>) {
+    fn commit(&mut self, plan: &StepPlan, elapsed: Duration, ended: &mut Ended) {
         self.service += elapsed;
         self.stats.steps += 1;
         self.stats.rows += plan.rows as u64;
@@ -292,179 +273,84 @@ impl ModelLane {
         for (row, entry) in plan.entries.iter().filter(|entry| entry.has_output).enumerate() {
             let id = entry.request;
             let Some(request) = self.active.get_mut(&id) else { continue };
-            let Some(sequence) = request.sequence else { continue };
-            if self.context.is_canceled(sequence) {
+            let is_canceled = |sequence| self.cache.context.is_canceled(sequence);
+            if self.cache.sequence(id).is_none_or(is_canceled) {
                 continue;
             }
-            let sampled = request.sampler.sample(self.context.output(row));
-            let (salt, is_prompt_end) = (request.salt, entry.from + entry.count == request.prompt_length);
-            if is_prompt_end && self.rules.at_prompt_end {
-                self.keep_prompt(id, salt, sequence);
+            let sampled = request.sampler.sample(self.cache.context.output(row));
+            if let Some(state) = self.scheduler.request(id).filter(|_| sampled.is_ok()) {
+                self.cache.keep_prompt(id, &state.tokens[..state.computed]);
             }
             match sampled {
                 Ok(Sampled::Token(token)) if self.scheduler.append(id, token) => {}
                 Ok(Sampled::Token(_)) => ended.push((id, self.length_outcome(id))),
-                // The sampler has told its reader.
-                Ok(Sampled::End) => self.remove(id),
+                // The sampler has delivered the end.
+                Ok(Sampled::End) => self.remove(id, false),
                 Err(error) => ended.push((id, RequestOutcome::Failed(error))),
             }
         }
     }
 
-    /// Keeps the prompt of a request as a cached prefix of its own.
-    fn keep_prompt(&mut self, id: RequestId, salt: CacheSalt, sequence: SequenceId) {
-        let Some(state) = self.scheduler.request(id) else { return };
-        if !self.rules.allows(state) {
-            return;
-        }
-        if let Ok(fork) = self.context.fork(sequence) {
-            let covered =
-                self.prefixes.insert(salt, &state.tokens[..state.computed], fork, PrefixReuse::Whole);
-            covered.into_iter().for_each(|sequence| self.context.remove(sequence));
-        }
-    }
-
-    /// Ends a request whose next token would exceed its maximum length: either it may not generate more, or the context
-    /// is full.
+    /// Returns why a request ends that cannot have another token: it may not generate more, or the context is full.
     fn length_outcome(&self, id: RequestId) -> RequestOutcome {
-        let has_all = |state: &RequestState| state.tokens.len() + 1 - state.prompt_length >= state.max_tokens;
-        match self.scheduler.request(id).is_none_or(has_all) {
+        let state = self.scheduler.request(id);
+        match state.is_none_or(|state| state.tokens.len() + 1 - state.prompt_length >= state.max_tokens) {
             true => RequestOutcome::Length,
             false => RequestOutcome::ContextFull,
         }
     }
 
     /// Restarts requests that outgrew the length for which their keys were rotated.
-    fn recompute_rescaled(&mut self) {
-        let Some(limit) = self.context.passes().longrope_length() else { return };
-        let crosses = |id: &RequestId| {
-            self.scheduler
-                .request(*id)
-                .is_some_and(|state| (1..=limit).contains(&state.computed) && state.tokens.len() > limit)
-        };
-        let ids: Vec<_> = self.active.keys().copied().filter(crosses).collect();
-        for id in ids {
-            let mut space = ContextSpace {
-                context: &mut self.context,
-                prefixes: &mut self.prefixes,
-                active: &mut self.active,
-                rules: self.rules,
-                stats: &mut self.stats,
-            };
-            self.scheduler.recompute(id, &mut space);
-            self.gate.waiting.fetch_add(1, Ordering::AcqRel);
+    fn requeue_outgrown(&mut self, now: Duration) {
+        let Self { active, scheduler, cache, .. } = self;
+        for id in active.keys() {
+            if scheduler.request(*id).is_some_and(|state| cache.is_outgrown(*id, state.tokens.len())) {
+                scheduler.requeue(now, *id, cache);
+            }
         }
     }
 
-    fn end(&mut self, mut ended: Vec<(RequestId, RequestOutcome)>) {
+    /// Ends requests; false if there were none.
+    fn end(&mut self, mut ended: Ended) -> bool {
+        let any = !ended.is_empty();
         for (id, outcome) in ended.drain(..) {
+            let has_failed = matches!(outcome, RequestOutcome::Failed(_));
             if let Some(request) = self.active.get_mut(&id) {
                 request.sampler.finish(outcome);
-                self.remove(id);
+                self.remove(id, has_failed);
             }
         }
         self.ended = ended;
+        any
     }
 
-    fn remove(&mut self, id: RequestId) {
-        let waiting_before = self.scheduler.counts().1;
-        let mut space = ContextSpace {
-            context: &mut self.context,
-            prefixes: &mut self.prefixes,
-            active: &mut self.active,
-            rules: self.rules,
-            stats: &mut self.stats,
-        };
-        self.scheduler.finish(id, &mut space);
+    fn remove(&mut self, id: RequestId, has_failed: bool) {
+        let waiting = self.scheduler.counts().1;
+        self.scheduler.finish(id, has_failed, &mut self.cache);
+        self.cache.remove(id);
         self.active.remove(&id);
-        self.count_waiting(waiting_before, self.scheduler.counts().1);
+        self.count_waiting(waiting);
     }
 
-    fn count_waiting(&self, before: usize, after: usize) {
-        if after < before {
-            self.gate.waiting.fetch_sub(before - after, Ordering::AcqRel);
-        } else {
-            self.gate.waiting.fetch_add(after - before, Ordering::AcqRel);
-        }
-    }
-}
-
-impl CacheRules {
-    /// Returns whether the keys and values of a request can be shared.
-    fn allows(self, state: &RequestState) -> bool {
-        self.is_enabled && state.tokens.len() <= self.max_length
+    /// Counts the requests that wait, of which there were `before`.
+    fn count_waiting(&self, before: usize) {
+        let after = self.scheduler.counts().1;
+        self.gate.waiting.fetch_sub(before.saturating_sub(after), Ordering::AcqRel);
+        self.gate.waiting.fetch_add(after.saturating_sub(before), Ordering::AcqRel);
     }
 }
 
-/// The KV cache of a lane, as its scheduler sees it.
-struct ContextSpace<'a> {
-    context: &'a mut Context,
-    prefixes: &'a mut PrefixCache,
-    active: &'a mut HashMap<RequestId, ActiveRequest>,
-    rules: CacheRules,
-    stats: &'a mut LaneStats,
-}
-
-impl KvSpace for ContextSpace<'_> {
-    fn admit(&mut self, request: RequestId, tokens: &[u32], room: usize) -> Option<usize> {
-        let active = self.active.get_mut(&request)?;
-        let context = &mut *self.context;
-        let can_hit = self.rules.is_enabled && tokens.len() <= self.rules.max_length;
-        let found = match can_hit {
-            true => self.prefixes.find(active.salt, tokens, |of, length| context.fork_at(of, length).ok()),
-            false => None,
-        };
-        let (sequence, cached) = found.unwrap_or_else(|| (context.create(), 0));
-        // Beyond the length at which frequencies change, they are those of the whole sequence.
-        let crosses = context.passes().longrope_length().is_some_and(|limit| tokens.len() > limit);
-        let expected = if crosses { tokens.len() } else { active.prompt_length };
-        let prepared = context
-            .set_expected_length(sequence, expected)
-            .and_then(|()| context.reserve(sequence, room - cached));
-        if prepared.is_err() {
-            context.remove(sequence);
-            return None;
-        }
-        active.sequence = Some(sequence);
-        self.stats.prefix_queried_tokens += tokens.len() as u64;
-        self.stats.prefix_hit_tokens += cached as u64;
-        Some(cached)
-    }
-
-    fn reserve(&mut self, request: RequestId, count: usize) -> bool {
-        let sequence = self.active.get(&request).and_then(|active| active.sequence);
-        sequence.is_some_and(|sequence| self.context.reserve(sequence, count).is_ok())
-    }
-
-    fn release(&mut self, request: RequestId, tokens: &[u32]) {
-        let Some(active) = self.active.get_mut(&request) else { return };
-        let Some(sequence) = active.sequence.take() else { return };
-        let is_kept = self.rules.is_enabled
-            && tokens.len() <= self.rules.max_length
-            && self.context.length(sequence) == Ok(tokens.len())
-            // Returns what was reserved.
-            && self.context.truncate(sequence, tokens.len()).is_ok();
-        if !is_kept {
-            self.context.remove(sequence);
-            return;
-        }
-        for covered in self.prefixes.insert(active.salt, tokens, sequence, self.rules.reuse) {
-            self.context.remove(covered);
-        }
-    }
-
-    fn reclaim(&mut self) -> bool {
-        match self.prefixes.reclaim() {
-            None => return false,
-            Some(Reclaimed::Remove(sequence)) => self.context.remove(sequence),
-            Some(Reclaimed::Truncate(sequence, length)) => {
-                if self.context.truncate(sequence, length).is_err() {
-                    self.prefixes.discard(sequence);
-                    self.context.remove(sequence);
-                }
-            }
-        }
-        true
+fn limits(context: &Context, options: &SchedulingOptions) -> StepLimits {
+    let (max_rows, max_output_rows) = context.decoder_limits();
+    StepLimits {
+        max_rows,
+        max_output_rows,
+        max_running: options.max_running.min(context.max_decoding_sequences()),
+        max_waiting: options.max_waiting,
+        context_length: context.context_length(),
+        vocabulary: context.vocabulary(),
+        decode_budget: options.decode_budget,
+        admission: options.admission,
     }
 }
 
@@ -479,4 +365,12 @@ fn too_large() -> Error {
     let message =
         "the KV cache is too small for it, even with nothing beside it; use a larger budget or fewer tokens";
     Error::new(ErrorKind::Memory, "request", message)
+}
+
+fn internal_error() -> Error {
+    Error::new(
+        ErrorKind::State,
+        "engine",
+        "internal error, please report it; all requests of the model failed",
+    )
 }

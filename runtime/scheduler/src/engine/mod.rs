@@ -1,5 +1,6 @@
 //! The engine: requests of several models on one thread pool.
 
+mod kv_cache;
 mod lane;
 mod sampler;
 
@@ -8,9 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use lane::{LaneOptions, LaneStats};
+pub use lane::{SchedulerStats, SchedulingOptions};
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 
+use crate::policy::{queue_full, too_late};
 use crate::request::RequestSpec;
 use lane::{ModelLane, Submission};
 use siskin_backend::cancel::CancelHandle;
@@ -39,7 +41,7 @@ pub struct ModelId(usize);
 /// The contexts of its models should have been created with one
 /// [`SharedThreadPool`](siskin_backend::thread_pool::SharedThreadPool), which one pass uses at a time.
 #[derive(Clone)]
-pub struct Engine {
+pub struct TokenEngine {
     shared: Arc<Shared>,
 }
 
@@ -65,8 +67,9 @@ struct Lanes {
 
 /// The entrance of a lane, which is open while a pass runs.
 struct LaneGate {
-    options: LaneOptions,
+    options: SchedulingOptions,
     context_length: usize,
+    vocabulary: usize,
     /// Requests that the scheduler has not seen yet.
     inbox: Mutex<Vec<Submission>>,
     /// Requests that have not started yet, those in the inbox included.
@@ -91,7 +94,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Engine {
+impl TokenEngine {
     /// Creates an engine without models.
     pub fn new(drive: Drive) -> Result<Self> {
         let shared = Arc::new(Shared {
@@ -121,12 +124,13 @@ impl Engine {
     }
 
     /// Adds a model with the context that its requests share.
-    pub fn add_model(&self, mut context: Context, options: LaneOptions) -> ModelId {
+    pub fn add_model(&self, mut context: Context, options: SchedulingOptions) -> ModelId {
         let abort = CancelHandle::new();
         context.set_cancel_handle(&abort);
         let gate = Arc::new(LaneGate {
             options,
             context_length: context.context_length(),
+            vocabulary: context.vocabulary(),
             inbox: Mutex::default(),
             waiting: AtomicUsize::new(0),
             predicted_wait: AtomicU64::new(0),
@@ -151,34 +155,32 @@ impl Engine {
         spec: RequestSpec,
         sampler: Box<dyn RequestSampler>,
     ) -> Result<RequestHandle> {
-        let gate = lock(&self.shared.gates).get(model.0).cloned();
+        let gate = lock(&self.shared.gates).get(model.0).map(Arc::clone);
         let gate = gate.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
-        spec.check(gate.context_length)?;
-        if gate.is_draining.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
-        }
+        spec.check(gate.context_length, gate.vocabulary)?;
         let wait = Duration::from_micros(gate.predicted_wait.load(Ordering::Relaxed));
         if spec.timeout.is_some_and(|timeout| wait > timeout) {
-            return Err(Error::new(
-                ErrorKind::Overloaded,
-                "timeout",
-                "it would pass before the request starts",
-            ));
+            return Err(too_late());
         }
         let enters = |waiting: usize| (waiting < gate.options.max_waiting).then_some(waiting + 1);
         if let Err(waiting) = gate.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, enters) {
-            let message = format!("{waiting} requests are waiting; retry later");
-            return Err(Error::new(ErrorKind::Overloaded, "queue", message));
+            return Err(queue_full(waiting));
         }
         let cancel = CancelHandle::new();
         let arrival = self.shared.now();
-        lock(&gate.inbox).push(Submission { spec, sampler, cancel: cancel.clone(), arrival });
+        let mut inbox = lock(&gate.inbox);
+        if gate.is_draining.load(Ordering::Acquire) {
+            gate.waiting.fetch_sub(1, Ordering::AcqRel);
+            return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
+        }
+        inbox.push(Submission { spec, sampler, cancel: cancel.clone(), arrival });
+        drop(inbox);
         self.shared.notify();
         Ok(RequestHandle { shared: Arc::clone(&self.shared), gate, cancel })
     }
 
     /// Returns the counters of a model's requests. Waits for the running pass.
-    pub fn stats(&self, model: ModelId) -> Option<LaneStats> {
+    pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
         lock(&self.shared.lanes).list.get(model.0).map(ModelLane::stats)
     }
 
@@ -191,11 +193,11 @@ impl Engine {
     pub fn drain(&self, limit: Duration) {
         let gates: Vec<_> = lock(&self.shared.gates).clone();
         gates.iter().for_each(|gate| gate.is_draining.store(true, Ordering::Release));
-        let end = Instant::now() + limit;
-        while Instant::now() < end && !self.shared.is_idle() {
-            self.shared.advance(&|| self.shared.is_idle() || Instant::now() >= end);
-        }
-        lock(&self.shared.lanes).list.iter_mut().for_each(ModelLane::cancel_all);
+        let start = Instant::now();
+        let is_over = || start.elapsed() >= limit || self.shared.is_idle();
+        self.shared.advance(&is_over);
+        let now = self.shared.now();
+        lock(&self.shared.lanes).list.iter_mut().for_each(|lane| lane.cancel_all(now));
         self.shared.notify();
     }
 }
@@ -214,9 +216,13 @@ impl Shared {
         }
     }
 
-    /// Runs a pass; false if no model has anything to run.
+    /// Runs a pass, and wakes those who wait for it; false if no model has anything to do.
     fn step(&self) -> bool {
-        lock(&self.lanes).step(self)
+        let has_run = lock(&self.lanes).step(self);
+        if has_run {
+            self.notify();
+        }
+        has_run
     }
 
     /// Wakes the threads that wait for progress.
@@ -262,7 +268,7 @@ impl Lanes {
     fn step(&mut self, shared: &Shared) -> bool {
         let Self { list, order } = self;
         let now = shared.now();
-        list.iter_mut().for_each(|lane| lane.collect(now));
+        let has_ended = list.iter_mut().fold(false, |any, lane| lane.collect(now) | any);
         order.clear();
         order.extend((0..list.len()).filter(|&lane| list[lane].has_work()));
         order.sort_unstable_by_key(|&lane| list[lane].service);
@@ -271,7 +277,15 @@ impl Lanes {
             // A model without requests does not save up its share.
             lane.service = lane.service.max(least);
         }
-        order.iter().any(|&lane| list[lane].step(now, &|| shared.now()))
+        let has_run = order.iter().any(|&lane| {
+            let has_run = list[lane].step(now, &|| shared.now());
+            if !has_run {
+                // Nor does one whose requests are all paused.
+                list[lane].service = list[lane].service.max(least);
+            }
+            has_run
+        });
+        has_run || has_ended
     }
 }
 
@@ -282,7 +296,8 @@ impl RequestHandle {
         self.shared.advance(is_ready);
     }
 
-    /// Cancels the request. It takes effect at once if all requests of the running pass are canceled, else after the pass.
+    /// Cancels the request. It takes effect at once if no pass is running, or if all requests of the running pass are
+    /// canceled; else after the pass.
     pub fn cancel(&self) {
         self.cancel.cancel();
         let pass = lock(&self.gate.pass);
@@ -290,6 +305,10 @@ impl RequestHandle {
             self.gate.abort.cancel();
         }
         drop(pass);
+        if let Ok(mut lanes) = self.shared.lanes.try_lock() {
+            let now = self.shared.now();
+            lanes.list.iter_mut().for_each(|lane| _ = lane.collect(now));
+        }
         self.shared.notify();
     }
 

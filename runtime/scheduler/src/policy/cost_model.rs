@@ -42,17 +42,25 @@ impl CostModel {
         if rows == 0 {
             return Duration::ZERO;
         }
-        let known = |bucket: &usize| self.passes[*bucket] > 0.0;
-        let at = bucket(rows);
-        let nearest = (0..=at).rev().find(known).or_else(|| (at..BUCKETS.len()).find(known));
-        let Some(nearest) = nearest else { return Duration::ZERO };
-        // Without a measurement of as many rows, a pass is taken to be proportional to them.
-        let factor = match nearest == at {
-            true => 1.0,
-            false => rows as f64 / BUCKETS[nearest] as f64,
-        };
-        let seconds = self.passes[nearest] * factor + self.attention * positions as f64 / POSITIONS;
+        let seconds = self.pass(rows) + self.attention * positions as f64 / POSITIONS;
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
+
+    /// Returns the seconds of a pass without attention.
+    fn pass(&self, rows: usize) -> f64 {
+        let at = bucket(rows);
+        let known = |bucket: &usize| self.passes[*bucket] > 0.0;
+        // More rows never take less time, so that one slow pass is no estimate for ever.
+        let above = (at + 1..BUCKETS.len()).filter(known).map(|larger| self.passes[larger]);
+        let limit = above.fold(f64::INFINITY, f64::min);
+        let own = match (0..=at).rev().find(known) {
+            Some(below) if below == at => self.passes[at],
+            // Rows beyond those that were measured: reading the weights is what most passes wait for.
+            Some(below) => self.passes[below] * (0.75 + 0.25 * rows as f64 / BUCKETS[below] as f64),
+            None => limit,
+        };
+        let seconds = own.min(limit);
+        if seconds.is_finite() { seconds } else { 0.0 }
     }
 
     /// Returns how many rows, at most `max`, a pass can have that takes no longer than `budget`. `positions` is the number
@@ -61,14 +69,11 @@ impl CostModel {
         if self.passes.iter().all(|pass| *pass == 0.0) {
             return max.min(UNKNOWN_ROWS);
         }
-        let fits = |rows: usize| self.predict(rows, rows.saturating_mul(positions)) <= budget;
-        // Predictions grow with the rows of a bucket only roughly, so that the largest bucket that fits is found first.
-        let whole = BUCKETS.iter().copied().take_while(|rows| *rows <= max && fits(*rows)).last();
-        match whole {
-            Some(rows) if fits(max) => rows.max(max),
-            Some(rows) => rows,
-            None => 0,
+        let fits = |rows: &usize| self.predict(*rows, rows.saturating_mul(positions)) <= budget;
+        if fits(&max) {
+            return max;
         }
+        BUCKETS.iter().copied().filter(|rows| *rows <= max).take_while(fits).last().unwrap_or(0)
     }
 }
 

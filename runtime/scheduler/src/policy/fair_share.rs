@@ -40,8 +40,8 @@ impl FairShare {
             share.requests = share.requests.saturating_sub(1);
         }
         if self.clients.len() > REMEMBERED {
-            let least = self.least().unwrap_or(Duration::MAX);
-            self.clients.retain(|_, share| share.requests > 0 || share.service > least);
+            // Those that are forgotten continue from the least served active client.
+            self.clients.retain(|_, share| share.requests > 0);
         }
     }
 

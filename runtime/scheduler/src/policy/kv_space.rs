@@ -2,7 +2,8 @@
 
 use crate::request::RequestId;
 
-/// The KV cache, as the scheduler sees it: room for the tokens of requests, and cached prefixes that share it.
+/// The KV cache, as the scheduler sees it: room for the tokens of requests. It frees cached prefixes where that makes
+/// enough room.
 pub trait KvSpace {
     /// Makes room for `room` tokens of a request that holds nothing, after a cached prefix of its tokens, whose blocks it
     /// shares. Returns the length of that prefix, which is less than the number of tokens; `None` if there is no room.
@@ -11,9 +12,7 @@ pub trait KvSpace {
     /// Reserves room for `count` more tokens of a request; false if there is none.
     fn reserve(&mut self, request: RequestId, count: usize) -> bool;
 
-    /// Frees what a request holds, the keys and values of `tokens`, which may stay as a cached prefix.
+    /// Frees what a request holds, the keys and values of `tokens`, which may stay as a cached prefix; none stays if
+    /// `tokens` is empty.
     fn release(&mut self, request: RequestId, tokens: &[u32]);
-
-    /// Frees a cached prefix or a part of it; false if there is none.
-    fn reclaim(&mut self) -> bool;
 }

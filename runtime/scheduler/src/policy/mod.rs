@@ -55,6 +55,8 @@ pub struct StepLimits {
     pub max_waiting: usize,
     /// The maximum number of tokens of a request.
     pub context_length: usize,
+    /// The vocabulary size.
+    pub vocabulary: usize,
     /// How long a pass may take while a request decodes.
     pub decode_budget: Duration,
     /// How much memory a request must have before it starts.
@@ -71,18 +73,24 @@ pub struct Scheduler {
     /// By class, then arrival.
     running: Vec<RequestId>,
     clients: FairShare,
+    /// Nothing but shadow requests can run.
+    runs_shadow: bool,
 }
 
 impl Scheduler {
     /// Creates a scheduler without requests.
     pub fn new(limits: StepLimits) -> Self {
+        // Decoding requests leave room for prompts in every batch.
+        let max_running = limits.max_running.min(limits.max_rows / 2).min(limits.max_output_rows).max(1);
+        let limits = StepLimits { max_running, ..limits };
         Self {
             limits,
             cost: CostModel::default(),
             requests: RequestTable::default(),
-            waiting: Vec::with_capacity(limits.max_waiting),
-            running: Vec::with_capacity(limits.max_running),
+            waiting: Vec::new(),
+            running: Vec::with_capacity(max_running),
             clients: FairShare::default(),
+            runs_shadow: true,
         }
     }
 
@@ -91,25 +99,28 @@ impl Scheduler {
     /// # Errors
     /// [`ErrorKind::Overloaded`] if the queue is full, or if its deadline would pass before it started.
     pub fn submit(&mut self, now: Duration, spec: RequestSpec) -> Result<RequestId> {
-        spec.check(self.limits.context_length)?;
-        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _ } = spec;
+        spec.check(self.limits.context_length, self.limits.vocabulary)?;
         if self.waiting.len() >= self.limits.max_waiting {
-            let message = format!("{} requests are waiting; retry later", self.waiting.len());
-            return Err(Error::new(ErrorKind::Overloaded, "queue", message));
+            return Err(queue_full(self.waiting.len()));
         }
-        if timeout.is_some_and(|timeout| self.predicted_wait() > timeout) {
-            return Err(Error::new(
-                ErrorKind::Overloaded,
-                "timeout",
-                "it would pass before the request starts",
-            ));
+        if spec.timeout.is_some_and(|timeout| self.predicted_wait() > timeout) {
+            return Err(too_late());
         }
+        Ok(self.enqueue(now, spec))
+    }
+
+    /// Appends a request that was checked to the queue.
+    pub(crate) fn enqueue(&mut self, now: Duration, spec: RequestSpec) -> RequestId {
+        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _ } = spec;
         // The last generated token is not processed.
-        let max_length = tokens.len().saturating_add(max_tokens - 1).min(self.limits.context_length);
+        let generated = max_tokens.saturating_sub(1);
+        let max_length = tokens.len().saturating_add(generated).min(self.limits.context_length);
         let prompt_length = tokens.len();
         // Generated tokens are appended without allocating.
-        tokens.reserve_exact(max_length - prompt_length);
-        self.clients.enter(client);
+        tokens.reserve_exact(max_length.saturating_sub(prompt_length));
+        if class != RequestClass::Shadow {
+            self.clients.enter(client);
+        }
         let id = self.requests.insert(RequestState {
             tokens,
             prompt_length,
@@ -119,12 +130,14 @@ impl Scheduler {
             class,
             client,
             arrival: now,
-            deadline: timeout.map(|timeout| now + timeout),
+            deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
+            waiting_since: now,
+            has_started: false,
             preemptions: 0,
             is_paused: false,
         });
         self.waiting.push(id);
-        Ok(id)
+        id
     }
 
     /// Returns the state of a request.
@@ -135,7 +148,12 @@ impl Scheduler {
     /// Returns how long a request that arrives now is expected to wait: the time that the prompts before it take.
     pub fn predicted_wait(&self) -> Duration {
         let all = self.waiting.iter().chain(&self.running).filter_map(|id| self.requests.get(*id));
-        let rows: usize = all.map(RequestState::remaining).sum();
+        let before = all.filter(|request| request.class != RequestClass::Shadow && !request.decodes());
+        self.cost_of_rows(before.map(RequestState::remaining).sum())
+    }
+
+    /// Returns the predicted time of rows in full batches.
+    fn cost_of_rows(&self, rows: usize) -> Duration {
         let batch = self.limits.max_rows.max(1);
         self.cost.predict(batch, 0).mul_f64(rows as f64 / batch as f64)
     }
@@ -163,25 +181,28 @@ impl Scheduler {
         }
     }
 
-    /// Removes a request and frees its memory.
-    pub fn finish(&mut self, id: RequestId, kv: &mut dyn KvSpace) -> Option<RequestState> {
+    /// Removes a request and frees its memory. If it failed, its keys and values are not kept as a cached prefix.
+    pub fn finish(&mut self, id: RequestId, has_failed: bool, kv: &mut dyn KvSpace) -> Option<RequestState> {
         let request = self.requests.remove(id)?;
         if self.running.contains(&id) {
-            kv.release(id, &request.tokens[..request.computed]);
+            let kept = if has_failed { 0 } else { request.computed };
+            kv.release(id, &request.tokens[..kept]);
         }
         self.running.retain(|running| *running != id);
         self.waiting.retain(|waiting| *waiting != id);
-        self.clients.leave(request.client);
+        if request.class != RequestClass::Shadow {
+            self.clients.leave(request.client);
+        }
         Some(request)
     }
 
-    /// Drops what is in the KV cache for a request, which then starts again with the same tokens.
-    pub fn recompute(&mut self, id: RequestId, kv: &mut dyn KvSpace) {
+    /// Moves a running request back to the queue and frees its memory; it starts again with the same tokens.
+    pub fn requeue(&mut self, now: Duration, id: RequestId, kv: &mut dyn KvSpace) {
         let Some(request) = self.requests.get_mut(id) else { return };
         if let Some(at) = self.running.iter().position(|running| *running == id) {
             self.running.remove(at);
             kv.release(id, &request.tokens[..request.computed]);
-            request.computed = 0;
+            (request.computed, request.waiting_since) = (0, now);
             self.waiting.push(id);
         }
     }
@@ -189,12 +210,19 @@ impl Scheduler {
     /// Plans the next pass.
     pub fn plan(&mut self, now: Duration, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
         plan.clear();
-        self.plan_decode(kv, plan);
+        let has_other = |ids: &[RequestId]| {
+            ids.iter().any(|id| {
+                let request = self.requests.get(*id);
+                request.is_some_and(|request| request.class != RequestClass::Shadow && !request.is_paused)
+            })
+        };
+        self.runs_shadow = !has_other(&self.running) && !has_other(&self.waiting);
+        self.plan_decode(now, kv, plan);
         let budget = match plan.entries.is_empty() {
             true => None,
             false => Some(self.limits.decode_budget),
         };
-        self.plan_prefill(budget, kv, plan);
+        self.plan_prefill(now, budget, kv, plan);
         self.plan_admission(now, budget, kv, plan);
         plan.predicted = self.cost.predict(plan.rows, plan.positions);
     }
@@ -204,8 +232,11 @@ impl Scheduler {
         self.cost.record(plan.rows, plan.positions, elapsed);
         for entry in &plan.entries {
             let Some(request) = self.requests.get_mut(entry.request) else { continue };
+            // Prompts were charged when they started.
+            if entry.count == 1 && entry.has_output {
+                self.clients.add(request.client, elapsed.div_f64(plan.rows.max(1) as f64));
+            }
             request.computed = entry.from + entry.count;
-            self.clients.add(request.client, elapsed.mul_f64(entry.count as f64 / plan.rows as f64));
         }
     }
 
@@ -220,13 +251,12 @@ impl Scheduler {
     }
 
     /// Adds a row for each request that decodes.
-    fn plan_decode(&mut self, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
+    fn plan_decode(&mut self, now: Duration, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
         let mut at = 0;
         while let Some(&id) = self.running.get(at) {
             let fits = plan.rows < self.limits.max_rows && plan.output_rows < self.limits.max_output_rows;
-            let decodes =
-                self.requests.get(id).is_some_and(|request| request.decodes() && !request.is_paused);
-            if fits && decodes && self.make_room(id, 1, kv, plan) {
+            let decodes = self.can_run(id).is_some_and(RequestState::decodes);
+            if fits && decodes && self.make_room(now, id, 1, kv, plan) {
                 self.push(id, 1, plan);
             }
             // A request that could not get memory has left the list.
@@ -235,19 +265,44 @@ impl Scheduler {
     }
 
     /// Adds chunks of the prompts that are being processed.
-    fn plan_prefill(&mut self, budget: Option<Duration>, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
+    fn plan_prefill(
+        &mut self,
+        now: Duration,
+        budget: Option<Duration>,
+        kv: &mut dyn KvSpace,
+        plan: &mut StepPlan,
+    ) {
         let mut at = 0;
         while let Some(&id) = self.running.get(at) {
-            let prefills =
-                self.requests.get(id).is_some_and(|request| !request.decodes() && !request.is_paused);
-            if prefills {
-                let count = self.chunk(id, budget, plan);
-                if count > 0 && self.make_room(id, count, kv, plan) {
-                    self.push(id, count, plan);
-                }
+            if self.can_run(id).is_some_and(|request| !request.decodes()) {
+                self.plan_chunk(now, id, budget, kv, plan);
             }
             at += usize::from(self.running.get(at) == Some(&id));
         }
+    }
+
+    /// Adds the next chunk of a prompt, if there is room for it in the batch and in memory.
+    fn plan_chunk(
+        &mut self,
+        now: Duration,
+        id: RequestId,
+        budget: Option<Duration>,
+        kv: &mut dyn KvSpace,
+        plan: &mut StepPlan,
+    ) {
+        let count = self.chunk(id, budget, plan);
+        if count > 0 && self.make_room(now, id, count, kv, plan) {
+            self.push(id, count, plan);
+            plan.has_prefill = true;
+        }
+    }
+
+    /// Returns a request unless it is paused, or stands back behind others.
+    fn can_run(&self, id: RequestId) -> Option<&RequestState> {
+        let may_run = |request: &&RequestState| {
+            !request.is_paused && (request.class != RequestClass::Shadow || self.runs_shadow)
+        };
+        self.requests.get(id).filter(may_run)
     }
 
     /// Starts requests that wait, for as long as there is room for them in the batch and in memory.
@@ -268,14 +323,7 @@ impl Scheduler {
                 Admission::Guarantee => request.max_length,
                 Admission::Overcommit => request.max_length.min(request.tokens.len() + HEADROOM),
             };
-            let cached = loop {
-                match kv.admit(id, &request.tokens, room) {
-                    Some(cached) => break Some(cached),
-                    None if kv.reclaim() => {}
-                    None => break None,
-                }
-            };
-            let Some(cached) = cached else {
+            let Some(cached) = kv.admit(id, &request.tokens, room) else {
                 // Alone, and it does not fit: it never will.
                 if self.running.is_empty() {
                     plan.rejected.push(id);
@@ -285,9 +333,9 @@ impl Scheduler {
                 return;
             };
             self.start(id, cached);
-            let count = self.chunk(id, budget, plan);
-            if count > 0 && self.make_room(id, count, kv, plan) {
-                self.push(id, count, plan);
+            self.plan_chunk(now, id, budget, kv, plan);
+            if !self.running.contains(&id) {
+                return;
             }
         }
     }
@@ -296,8 +344,12 @@ impl Scheduler {
     fn start(&mut self, id: RequestId, cached: usize) {
         self.waiting.retain(|waiting| *waiting != id);
         let Some(request) = self.requests.get_mut(id) else { return };
-        request.computed = cached;
+        (request.computed, request.has_started) = (cached, true);
+        let (client, rows) = (request.client, request.remaining());
         let key = (request.class, request.arrival);
+        if request.class != RequestClass::Shadow {
+            self.clients.add(client, self.cost_of_rows(rows));
+        }
         let requests = &self.requests;
         let is_before =
             |other: &RequestId| requests.get(*other).is_some_and(|other| (other.class, other.arrival) <= key);
@@ -309,18 +361,13 @@ impl Scheduler {
     /// then with the earliest deadline.
     fn next_waiting(&self, now: Duration) -> Option<RequestId> {
         let key = |id: &RequestId| {
-            let request = self.requests.get(*id)?;
-            let deadline = request.deadline.unwrap_or(Duration::MAX);
+            let request = self.can_run(*id)?;
+            // Without a deadline, that of a request that has waited for long.
+            let deadline = request.deadline.unwrap_or(request.arrival + AGING);
             let service = self.clients.service(request.client);
-            // Who was preempted continues before others start.
-            let is_new = request.preemptions == 0;
-            Some((
-                aged(request.class, now.saturating_sub(request.arrival)),
-                is_new,
-                service,
-                deadline,
-                request.arrival,
-            ))
+            let class = aged(request.class, now.saturating_sub(request.waiting_since));
+            // Those that have run before continue before others start.
+            Some((class, !request.has_started, service, deadline, request.arrival))
         };
         self.waiting
             .iter()
@@ -341,7 +388,7 @@ impl Scheduler {
                 let positions = (plan.positions + request.computed * CHUNK) / (plan.rows + CHUNK).max(1);
                 let all = self.cost.rows_within(budget, positions, self.limits.max_rows);
                 // Prompts make progress, whatever decodes beside them.
-                let least = if plan.entries.iter().all(|entry| entry.has_output) { CHUNK } else { 0 };
+                let least = if plan.has_prefill { 0 } else { CHUNK };
                 all.saturating_sub(plan.rows).max(least).min(free)
             }
         };
@@ -349,11 +396,11 @@ impl Scheduler {
             // The last token of the prompt gives logits.
             return match plan.output_rows < self.limits.max_output_rows {
                 true => remaining,
-                false => remaining - 1,
+                false => remaining.saturating_sub(1),
             };
         }
         match within / CHUNK * CHUNK {
-            0 if plan.rows == 0 => within,
+            0 if !plan.has_prefill => within,
             count => count,
         }
     }
@@ -364,50 +411,62 @@ impl Scheduler {
         plan.push(StepEntry { request: id, from: request.computed, count, has_output });
     }
 
-    /// Reserves memory for `count` more tokens of a running request: from cached prefixes, then from requests behind it.
-    /// If there is not enough, the request waits again.
-    fn make_room(&mut self, id: RequestId, count: usize, kv: &mut dyn KvSpace, plan: &mut StepPlan) -> bool {
-        loop {
-            if kv.reserve(id, count) {
-                return true;
-            }
-            if kv.reclaim() {
-                continue;
-            }
+    /// Reserves memory for `count` more tokens of a running request, and preempts others for it. If there is not enough,
+    /// the request waits again.
+    fn make_room(
+        &mut self,
+        now: Duration,
+        id: RequestId,
+        count: usize,
+        kv: &mut dyn KvSpace,
+        plan: &mut StepPlan,
+    ) -> bool {
+        while !kv.reserve(id, count) {
             match self.victim(id, plan) {
-                Some(victim) => self.preempt(victim, kv, plan),
+                Some(victim) => self.preempt(now, victim, kv, plan),
                 None if self.running.len() == 1 => {
                     plan.rejected.push(id);
                     return false;
                 }
                 None => {
-                    self.preempt(id, kv, plan);
+                    self.preempt(now, id, kv, plan);
                     return false;
                 }
             }
         }
+        true
     }
 
-    /// Returns the request behind `id` that is preempted first: a paused one, or one that was not preempted too often, and
-    /// of these the last.
+    /// Returns the request that is preempted first for `id`: one that cannot run now; or one behind it, of those that were
+    /// not preempted too often the last.
     fn victim(&self, id: RequestId, plan: &StepPlan) -> Option<RequestId> {
-        let own = self.running.iter().position(|running| *running == id)?;
         let is_planned = |other: &RequestId| plan.entries.iter().any(|entry| entry.request == *other);
+        let idle = |other: &RequestId| *other != id && self.can_run(*other).is_none();
+        if let Some(victim) = self.running.iter().copied().find(idle) {
+            return Some(victim);
+        }
+        let own = self.running.iter().position(|running| *running == id)?;
         let behind = self.running[own + 1..].iter().rev().copied().filter(|other| !is_planned(other));
-        behind.min_by_key(|other| {
-            let request = self.requests.get(*other);
-            request
-                .map(|request| (!request.is_paused, request.preemptions.saturating_sub(MAX_PREEMPTIONS - 1)))
-        })
+        let preemptions =
+            |other: &RequestId| self.requests.get(*other).map_or(0, |request| request.preemptions);
+        behind.min_by_key(|other| preemptions(other).saturating_sub(MAX_PREEMPTIONS - 1))
     }
 
-    fn preempt(&mut self, id: RequestId, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
-        self.recompute(id, kv);
+    fn preempt(&mut self, now: Duration, id: RequestId, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
+        self.requeue(now, id, kv);
         if let Some(request) = self.requests.get_mut(id) {
             request.preemptions += 1;
         }
         plan.preempted.push(id);
     }
+}
+
+pub(crate) fn queue_full(waiting: usize) -> Error {
+    Error::new(ErrorKind::Overloaded, "queue", format!("{waiting} requests are waiting; retry later"))
+}
+
+pub(crate) fn too_late() -> Error {
+    Error::new(ErrorKind::Overloaded, "timeout", "it would pass before the request starts; retry later")
 }
 
 /// Returns the class of a request that has waited.

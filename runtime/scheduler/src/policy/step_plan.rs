@@ -32,6 +32,8 @@ pub struct StepPlan {
     pub output_rows: usize,
     /// The number of keys that all rows attend to.
     pub positions: usize,
+    /// Whether a prompt has a chunk in it.
+    pub has_prefill: bool,
     /// How long the pass is expected to take.
     pub predicted: Duration,
 }
@@ -42,7 +44,7 @@ impl StepPlan {
         self.preempted.clear();
         self.rejected.clear();
         (self.rows, self.output_rows, self.positions) = (0, 0, 0);
-        self.predicted = Duration::ZERO;
+        (self.has_prefill, self.predicted) = (false, Duration::ZERO);
     }
 
     /// Adds an entry.

@@ -19,31 +19,44 @@ impl FakeSpace {
     }
 
     fn used(&self) -> usize {
-        self.held.values().map(|(_, room)| room).sum::<usize>()
-            + self.cached.iter().map(|(_, tokens)| tokens).sum::<usize>()
+        self.running() + self.cached.iter().map(|(_, tokens)| tokens).sum::<usize>()
+    }
+
+    fn running(&self) -> usize {
+        self.held.values().map(|(_, room)| room).sum()
+    }
+
+    /// Frees cached prefixes if there can be `count` free tokens.
+    fn free(&mut self, count: usize) -> bool {
+        if self.running() + count > self.pool {
+            return false;
+        }
+        while self.used() + count > self.pool {
+            self.cached.remove(0);
+        }
+        true
     }
 }
 
 impl KvSpace for FakeSpace {
     fn admit(&mut self, request: RequestId, tokens: &[u32], room: usize) -> Option<usize> {
         assert!(!self.held.contains_key(&request), "admitted twice");
-        let hit = self.cached.iter().position(|(of, _)| *of == request);
-        let cached = hit.map_or(0, |at| self.cached[at].1).min(tokens.len() - 1);
-        if self.used() - hit.map_or(0, |at| self.cached[at].1) + room > self.pool {
+        let hit = self.cached.iter().position(|(of, _)| *of == request).map(|at| self.cached.swap_remove(at));
+        let cached = hit.map_or(0, |(_, cached)| cached).min(tokens.len() - 1);
+        if !self.free(room) {
+            self.cached.extend(hit);
             return None;
         }
-        hit.map(|at| self.cached.swap_remove(at));
         self.held.insert(request, (cached, room));
         Some(cached)
     }
 
     fn reserve(&mut self, request: RequestId, count: usize) -> bool {
-        let free = self.pool - self.used();
-        let (tokens, room) = self.held.get_mut(&request).unwrap();
-        let fits = *tokens + count <= *room + free;
+        let (tokens, room) = self.held[&request];
+        let more = (tokens + count).saturating_sub(room);
+        let fits = self.free(more);
         if fits {
-            *tokens += count;
-            *room = (*room).max(*tokens);
+            self.held.insert(request, (tokens + count, room + more));
         }
         fits
     }
@@ -52,13 +65,6 @@ impl KvSpace for FakeSpace {
         assert!(self.held.remove(&request).is_some(), "released without memory");
         if !tokens.is_empty() {
             self.cached.push((request, tokens.len()));
-        }
-    }
-
-    fn reclaim(&mut self) -> bool {
-        !self.cached.is_empty() && {
-            self.cached.remove(0);
-            true
         }
     }
 }
@@ -70,6 +76,7 @@ fn limits() -> StepLimits {
         max_running: 16,
         max_waiting: 256,
         context_length: 4096,
+        vocabulary: 100,
         decode_budget: Duration::from_millis(15),
         admission: Admission::Guarantee,
     }
@@ -138,7 +145,7 @@ impl Simulation {
             if entry.has_output {
                 self.first.entry(entry.request).or_insert(self.now);
                 if !self.scheduler.append(entry.request, 7) {
-                    self.scheduler.finish(entry.request, &mut self.space).unwrap();
+                    self.scheduler.finish(entry.request, false, &mut self.space).unwrap();
                     self.ended.insert(entry.request, self.now);
                 }
             }
@@ -268,6 +275,8 @@ fn the_queue_is_bounded_and_late_requests_are_rejected() {
     assert_eq!(submit(prompt(10, 1)), Err(ErrorKind::Overloaded));
     assert_eq!(submit(prompt(5000, 1)), Err(ErrorKind::TooLong));
     assert_eq!(submit(prompt(0, 1)), Err(ErrorKind::Argument));
+    let unknown = RequestSpec { tokens: vec![100], ..prompt(1, 1) };
+    assert_eq!(submit(unknown), Err(ErrorKind::Argument), "a token that does not exist");
 
     let mut simulation = Simulation::new(limits(), 1 << 20);
     simulation.submit(prompt(4000, 1));
@@ -275,6 +284,9 @@ fn the_queue_is_bounded_and_late_requests_are_rejected() {
     let timeout = Some(Duration::from_millis(100));
     let late = simulation.scheduler.submit(simulation.now, RequestSpec { timeout, ..prompt(10, 1) });
     assert_eq!(late.map_err(|error| error.kind()), Err(ErrorKind::Overloaded));
+    let timeout = Some(Duration::MAX);
+    simulation.submit(RequestSpec { timeout, ..prompt(10, 1) });
+    simulation.run();
 }
 
 #[test]
@@ -289,4 +301,34 @@ fn paused_requests_are_not_scheduled() {
     simulation.scheduler.set_paused(slow, false);
     simulation.run();
     assert!(simulation.ended.contains_key(&slow));
+}
+
+#[test]
+fn shadow_requests_stand_back_whenever_others_run() {
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    let shadow = simulation.submit(RequestSpec { class: RequestClass::Shadow, ..prompt(64, 400) });
+    for _ in 0..5 {
+        simulation.step();
+    }
+    let before = simulation.scheduler.request(shadow).unwrap().computed;
+    assert!(before >= 64, "nothing else ran");
+    let other = simulation.submit(prompt(64, 50));
+    while !simulation.ended.contains_key(&other) {
+        simulation.step();
+    }
+    assert_eq!(simulation.scheduler.request(shadow).unwrap().computed, before);
+    simulation.run();
+    assert!(simulation.ended.contains_key(&shadow));
+}
+
+#[test]
+fn prompts_are_processed_beside_as_many_decoding_requests_as_fit() {
+    let mut simulation = Simulation::new(StepLimits { max_rows: 32, max_running: 64, ..limits() }, 1 << 20);
+    let decoding: Vec<_> = (0..15).map(|_| simulation.submit(prompt(1, 2000))).collect();
+    for _ in 0..100 {
+        simulation.step();
+    }
+    let long = simulation.submit(RequestSpec { class: RequestClass::Interactive, ..prompt(640, 1) });
+    simulation.run();
+    assert!(simulation.ended[&long] < simulation.ended[&decoding[0]]);
 }

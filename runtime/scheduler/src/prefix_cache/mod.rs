@@ -17,6 +17,8 @@ use crate::request::CacheSalt;
 const BLOCK: usize = 64;
 /// Prefixes with the same blocks that are compared token by token, the most recent ones first.
 const COMPARED: usize = 16;
+/// Prefixes that are tried for a request.
+const TRIED: usize = 32;
 
 /// A sequence of a context.
 pub type SequenceId = usize;
@@ -106,6 +108,9 @@ impl PrefixCache {
                 .collect();
             hits.sort_unstable_by_key(|(length, slot)| std::cmp::Reverse((*length, *slot)));
             for (length, slot) in hits {
+                if tried.len() == TRIED {
+                    return None;
+                }
                 tried.push(slot);
                 let Some(prefix) = self.prefixes[slot].as_mut() else { continue };
                 if let Some(found) = fork(prefix.sequence, length) {
@@ -180,6 +185,12 @@ impl PrefixCache {
         Some(Reclaimed::Truncate(sequence, kept))
     }
 
+    /// Removes all prefixes and returns their sequences.
+    pub fn clear(&mut self) -> Vec<SequenceId> {
+        self.index.clear();
+        self.prefixes.drain(..).flatten().map(|prefix| prefix.sequence).collect()
+    }
+
     /// Removes a sequence that cannot be truncated.
     pub fn discard(&mut self, sequence: SequenceId) {
         let holds =
@@ -232,9 +243,11 @@ impl PrefixCache {
 fn blake3_block(chain: &ChainHash, tokens: &[u32]) -> ChainHash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(chain);
-    for token in tokens {
-        hasher.update(&token.to_le_bytes());
+    let mut bytes = [0; 4 * BLOCK];
+    for (bytes, token) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(tokens) {
+        *bytes = token.to_le_bytes();
     }
+    hasher.update(&bytes);
     let mut hash = [0; 16];
     hash.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
     hash

@@ -17,7 +17,7 @@ mod text_chunks;
 
 pub(crate) use dry_breakers::with_breakers;
 pub use generation::{FinishReason, Generation, GenerationStep};
-pub(crate) use prompt::first_tokens;
+pub(crate) use prompt::{conversation_tokens, first_tokens};
 pub(crate) use start_tokens::start_tokens;
 pub use text_chunks::TextChunks;
 

@@ -41,9 +41,7 @@ impl Session {
     pub fn converse(&mut self, messages: &[Message], options: GenerateOptions) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
         let model = self.model.clone();
-        let template = model
-            .template()?
-            .ok_or_else(|| Error::unsupported("model", "no chat template; send a raw prompt instead"))?;
+        let template = model.template()?.ok_or_else(no_template)?;
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "it is a text-to-text model and does not support chat"));
         }
@@ -73,6 +71,23 @@ pub(crate) fn first_tokens(
         None => tokenizer
             .encode(prompt, EncodeOptions { add_special: true, parse_special: options.parse_special }),
     }
+}
+
+/// Returns the tokens that `model` processes to respond to a conversation.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the model has no chat template.
+pub(crate) fn conversation_tokens(
+    model: &Model,
+    messages: &[Message],
+    variables: &RenderOptions,
+) -> Result<Vec<u32>> {
+    let template = model.template()?.ok_or_else(no_template)?;
+    conversation(model.tokenizer()?, (&template, variables), &ConversationMessage::all(messages))
+}
+
+fn no_template() -> Error {
+    Error::unsupported("model", "no chat template; send a raw prompt instead")
 }
 
 /// Returns the tokens of a conversation. Special tokens come only from the template, however it joins, cuts or changes

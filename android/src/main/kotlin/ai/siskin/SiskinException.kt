@@ -115,6 +115,10 @@ public sealed class SiskinException(
     public class OutOfMemory internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_OUT_OF_MEMORY, location, message)
 
+    /** Too many requests are waiting; the call can be retried later. */
+    public class Overloaded internal constructor(location: String, message: String) :
+        SiskinException(SISKIN_ERROR_OVERLOADED, location, message)
+
     /** An internal error: please report it. */
     public class Panic internal constructor(location: String, message: String) :
         SiskinException(SISKIN_ERROR_PANIC, location, message)
@@ -149,6 +153,7 @@ internal const val SISKIN_ERROR_POISONED: Int = 311
 internal const val SISKIN_ERROR_PAUSED: Int = 312
 internal const val SISKIN_ERROR_MEMORY: Int = 400
 internal const val SISKIN_ERROR_OUT_OF_MEMORY: Int = 401
+internal const val SISKIN_ERROR_OVERLOADED: Int = 402
 internal const val SISKIN_ERROR_PANIC: Int = 999
 
 /** Called by the JNI bridge to create exceptions. */
@@ -180,6 +185,7 @@ internal object NativeErrors {
         SISKIN_ERROR_PAUSED -> SiskinException.Paused(location, message)
         SISKIN_ERROR_MEMORY -> SiskinException.Memory(location, message)
         SISKIN_ERROR_OUT_OF_MEMORY -> SiskinException.OutOfMemory(location, message)
+        SISKIN_ERROR_OVERLOADED -> SiskinException.Overloaded(location, message)
         SISKIN_ERROR_PANIC -> SiskinException.Panic(location, message)
         else -> SiskinException.Unknown(code, location, message)
     }

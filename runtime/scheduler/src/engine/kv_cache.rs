@@ -1,0 +1,214 @@
+//! The KV cache of a model's requests: their sequences, and the cached prefixes that they share.
+
+use std::collections::HashMap;
+
+use crate::policy::KvSpace;
+use crate::prefix_cache::{PrefixCache, PrefixReuse, Reclaimed, SequenceId};
+use crate::request::{CacheSalt, RequestId};
+use siskin_backend::block_table::KvGroupKind;
+use siskin_backend::context::Context;
+
+/// Tokens per block.
+const BLOCK: usize = 64;
+/// The maximum number of cached prefixes.
+const MAX_PREFIXES: usize = 1024;
+
+/// A request that waits or runs.
+struct CachedRequest {
+    salt: CacheSalt,
+    prompt_length: usize,
+    /// Its sequence while it runs.
+    sequence: Option<SequenceId>,
+    /// The length for which RoPE frequencies of its first tokens were chosen.
+    expected_length: usize,
+}
+
+/// Counters of the prefix cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PrefixStats {
+    /// Tokens of requests when they started.
+    pub queried_tokens: u64,
+    /// Those of them that were found.
+    pub hit_tokens: u64,
+}
+
+pub(super) struct RequestCache {
+    pub context: Context,
+    prefixes: PrefixCache,
+    requests: HashMap<RequestId, CachedRequest>,
+    is_enabled: bool,
+    /// How the prefixes at the end of prompts, and those of requests that have ended, can be used.
+    reuse: (PrefixReuse, PrefixReuse),
+    /// Longer sequences have different RoPE frequencies.
+    max_length: usize,
+    pub stats: PrefixStats,
+}
+
+impl RequestCache {
+    /// Creates the cache of a context, whose requests share prefixes if `shares_prefixes`.
+    pub(super) fn new(context: Context, shares_prefixes: bool) -> Self {
+        let has = |holds: &dyn Fn(KvGroupKind) -> bool| context.kv_groups().any(holds);
+        let (partial, whole) = (PrefixReuse::Partial, PrefixReuse::Whole);
+        let reuse = if has(&|kind| kind == KvGroupKind::RecurrentState) {
+            (whole, whole)
+        } else if has(&|kind| matches!(kind, KvGroupKind::SlidingWindow(_))) {
+            // Later tokens move the window on.
+            (whole, partial)
+        } else {
+            (partial, partial)
+        };
+        Self {
+            // Other backends have no blocks to share.
+            is_enabled: shares_prefixes && context.kv_groups().next().is_some(),
+            max_length: context.passes().rope_scaling_length().unwrap_or(usize::MAX),
+            reuse,
+            context,
+            prefixes: PrefixCache::default(),
+            requests: HashMap::new(),
+            stats: PrefixStats::default(),
+        }
+    }
+
+    /// Returns the number of cached prefixes.
+    pub(super) fn prefixes(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// Adds a request that waits.
+    pub(super) fn insert(&mut self, id: RequestId, salt: CacheSalt, prompt_length: usize) {
+        let request = CachedRequest { salt, prompt_length, sequence: None, expected_length: 0 };
+        self.requests.insert(id, request);
+    }
+
+    /// Removes a request that holds nothing.
+    pub(super) fn remove(&mut self, id: RequestId) {
+        if let Some(sequence) = self.requests.remove(&id).and_then(|request| request.sequence) {
+            self.context.remove(sequence);
+        }
+    }
+
+    /// Removes all requests and prefixes.
+    pub(super) fn clear(&mut self) {
+        let running = self.requests.drain().filter_map(|(_, request)| request.sequence);
+        running.chain(self.prefixes.clear()).for_each(|sequence| self.context.remove(sequence));
+    }
+
+    /// Returns the sequence of a request that runs.
+    pub(super) fn sequence(&self, id: RequestId) -> Option<SequenceId> {
+        self.requests.get(&id)?.sequence
+    }
+
+    /// Returns whether `length` tokens of a request have other RoPE frequencies than those that its keys were rotated by.
+    pub(super) fn is_outgrown(&self, id: RequestId, length: usize) -> bool {
+        let Some(limit) = self.context.passes().longrope_length() else { return false };
+        let request = self.requests.get(&id).filter(|request| request.sequence.is_some());
+        request.is_some_and(|request| request.expected_length <= limit && length > limit)
+    }
+
+    /// Keeps the prompt of a request as a cached prefix. `tokens` are those that it has computed.
+    pub(super) fn keep_prompt(&mut self, id: RequestId, tokens: &[u32]) {
+        let Some(request) = self.requests.get(&id).filter(|request| request.prompt_length == tokens.len())
+        else {
+            return;
+        };
+        let Some(sequence) = request.sequence.filter(|_| self.can_share(request, tokens)) else { return };
+        let salt = request.salt;
+        if let Ok(fork) = self.context.fork(sequence) {
+            self.keep(salt, tokens, fork, self.reuse.0);
+        }
+    }
+
+    /// Returns whether the keys and values of a request's tokens are those that other requests would have.
+    fn can_share(&self, request: &CachedRequest, tokens: &[u32]) -> bool {
+        self.is_enabled && !tokens.is_empty() && request.expected_length.max(tokens.len()) <= self.max_length
+    }
+
+    fn keep(&mut self, salt: CacheSalt, tokens: &[u32], sequence: SequenceId, reuse: PrefixReuse) {
+        for covered in self.prefixes.insert(salt, tokens, sequence, reuse) {
+            self.context.remove(covered);
+        }
+        while self.prefixes.len() > MAX_PREFIXES && self.reclaim() {}
+    }
+
+    /// Frees a part of the least recently used prefix; false if there is none.
+    fn reclaim(&mut self) -> bool {
+        match self.prefixes.reclaim() {
+            None => return false,
+            Some(Reclaimed::Remove(sequence)) => self.context.remove(sequence),
+            Some(Reclaimed::Truncate(sequence, length)) => {
+                if self.context.truncate(sequence, length).is_err() {
+                    self.prefixes.discard(sequence);
+                    self.context.remove(sequence);
+                }
+            }
+        }
+        true
+    }
+
+    /// Reserves blocks for `count` more tokens of a sequence, and frees cached prefixes for them, unless that cannot be
+    /// enough.
+    fn reserve_in(&mut self, sequence: SequenceId, count: usize) -> bool {
+        let mut can_be_enough = None;
+        loop {
+            if self.context.reserve(sequence, count).is_ok() {
+                return true;
+            }
+            let enough = *can_be_enough.get_or_insert_with(|| {
+                let running = self.requests.values().filter_map(|request| request.sequence);
+                let holders: Vec<_> = running.chain([sequence]).collect();
+                let length = self.context.length(sequence).unwrap_or(0);
+                let needed = (length + count).div_ceil(BLOCK) - length.div_ceil(BLOCK);
+                self.context.blocks_without(&holders) >= needed
+            });
+            if !enough || !self.reclaim() {
+                return false;
+            }
+        }
+    }
+}
+
+impl KvSpace for RequestCache {
+    fn admit(&mut self, id: RequestId, tokens: &[u32], room: usize) -> Option<usize> {
+        let request = self.requests.get(&id)?;
+        // Beyond the length at which frequencies change, they are those of the whole sequence.
+        let outgrows = self.context.passes().longrope_length().is_some_and(|limit| tokens.len() > limit);
+        let expected_length = if outgrows { tokens.len() } else { request.prompt_length };
+        let can_hit = self.is_enabled && expected_length.max(tokens.len()) <= self.max_length;
+        let context = &mut self.context;
+        let found = match can_hit {
+            true => self.prefixes.find(request.salt, tokens, |of, length| context.fork_at(of, length).ok()),
+            false => None,
+        };
+        let (sequence, cached) = found.unwrap_or_else(|| (context.create(), 0));
+        let is_ready = context.set_expected_length(sequence, expected_length).is_ok()
+            && self.reserve_in(sequence, room - cached);
+        if !is_ready {
+            self.context.remove(sequence);
+            return None;
+        }
+        if let Some(request) = self.requests.get_mut(&id) {
+            (request.sequence, request.expected_length) = (Some(sequence), expected_length);
+        }
+        self.stats.queried_tokens += tokens.len() as u64;
+        self.stats.hit_tokens += cached as u64;
+        Some(cached)
+    }
+
+    fn reserve(&mut self, id: RequestId, count: usize) -> bool {
+        self.sequence(id).is_some_and(|sequence| self.reserve_in(sequence, count))
+    }
+
+    fn release(&mut self, id: RequestId, tokens: &[u32]) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(sequence) = request.sequence.take() else { return };
+        let (salt, request) = (request.salt, &self.requests[&id]);
+        let is_kept = self.can_share(request, tokens)
+            && self.context.length(sequence) == Ok(tokens.len())
+            // Returns what was reserved.
+            && self.context.truncate(sequence, tokens.len()).is_ok();
+        match is_kept {
+            true => self.keep(salt, tokens, sequence, self.reuse.1),
+            false => self.context.remove(sequence),
+        }
+    }
+}

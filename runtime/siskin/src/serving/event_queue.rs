@@ -1,0 +1,98 @@
+//! The events of a request that its reader has not taken yet.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::stream::{GenerationEvent, StreamEnd, StreamUsage};
+use crate::sample::SampledToken;
+
+/// Tokens that a reader may be behind; then its request is paused.
+const CAPACITY: usize = 256;
+/// The most likely tokens per token for which memory is reserved; more allocate.
+const MAX_TOP: usize = 20;
+/// Bytes of text that are reserved for these tokens; longer texts allocate.
+const TEXT_BYTES: usize = 16 * CAPACITY;
+
+/// Written by the thread that runs the passes, read by the client's. Writing a token allocates nothing.
+pub(super) struct EventQueue {
+    events: Mutex<QueuedEvents>,
+    /// The number of events, to look at without the lock.
+    length: AtomicUsize,
+    /// The number of prompt tokens.
+    pub prompt_tokens: usize,
+}
+
+struct QueuedEvents {
+    tokens: VecDeque<QueuedToken>,
+    /// The texts of these tokens, one after the other.
+    text: VecDeque<u8>,
+    /// Their most likely tokens.
+    top: VecDeque<SampledToken>,
+    end: Option<(String, StreamEnd, StreamUsage)>,
+}
+
+struct QueuedToken {
+    token: SampledToken,
+    text_length: usize,
+    top_length: usize,
+}
+
+impl EventQueue {
+    /// Creates an empty queue for a request of `prompt_tokens` tokens that reports the `top` most likely tokens.
+    pub(super) fn new(prompt_tokens: usize, top: usize) -> Self {
+        let events = QueuedEvents {
+            tokens: VecDeque::with_capacity(CAPACITY),
+            text: VecDeque::with_capacity(TEXT_BYTES),
+            top: VecDeque::with_capacity(CAPACITY * top.min(MAX_TOP)),
+            end: None,
+        };
+        Self { events: Mutex::new(events), length: AtomicUsize::new(0), prompt_tokens }
+    }
+
+    /// Appends a token.
+    pub(super) fn push(&self, token: SampledToken, text: &str, top: &[SampledToken]) {
+        let mut events = self.lock();
+        events.tokens.push_back(QueuedToken { token, text_length: text.len(), top_length: top.len() });
+        events.text.extend(text.as_bytes());
+        events.top.extend(top);
+        self.length.fetch_add(1, Ordering::Release);
+    }
+
+    /// Appends the last event.
+    pub(super) fn end(&self, text: &str, end: StreamEnd, usage: StreamUsage) {
+        let mut events = self.lock();
+        events.end = Some((text.to_owned(), end, usage));
+        self.length.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes the next event.
+    pub(super) fn pop(&self) -> Option<GenerationEvent> {
+        let mut events = self.lock();
+        let event = match events.tokens.pop_front() {
+            Some(QueuedToken { token, text_length, top_length }) => {
+                let text: Vec<u8> = events.text.drain(..text_length).collect();
+                let top = events.top.drain(..top_length).collect();
+                GenerationEvent::Token { token, text: String::from_utf8_lossy(&text).into_owned(), top }
+            }
+            None => {
+                let (text, end, usage) = events.end.take()?;
+                GenerationEvent::End { text, end, usage }
+            }
+        };
+        self.length.fetch_sub(1, Ordering::AcqRel);
+        Some(event)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.length.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.length.load(Ordering::Acquire) < CAPACITY
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueuedEvents> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

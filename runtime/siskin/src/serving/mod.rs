@@ -1,0 +1,162 @@
+//! Many requests at once: the engine of servers and of apps with several chats.
+//!
+//! Requests of all clients share forward passes (continuous batching) and the keys and values of common prefixes. The
+//! tokens of a request are those that a session with the same options generates, to the bit.
+
+mod event_queue;
+mod request;
+mod stream;
+mod stream_sampler;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use request::{GenerationRequest, PromptInput};
+pub use siskin_scheduler::engine::{Drive, ModelId, SchedulerStats, SchedulingOptions};
+pub use siskin_scheduler::policy::Admission;
+pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
+pub use stream::{GenerationEvent, GenerationStream, StreamEnd, StreamUsage};
+
+use crate::model::Model;
+use crate::sample::Sampler;
+use crate::session::{SessionOptions, with_breakers};
+use crate::text::TextStream;
+use crate::{Error, Result};
+use event_queue::EventQueue;
+use siskin_backend::block_table::KvBudget;
+use siskin_backend::context::Resources;
+use siskin_backend::thread_pool::SharedThreadPool;
+use siskin_scheduler::engine::TokenEngine;
+use siskin_scheduler::request::RequestSpec;
+use stream_sampler::StreamSampler;
+
+/// Options for an engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineOptions {
+    /// The number of compute threads, which all models share; 0: as many as the first model was opened with.
+    pub threads: usize,
+    /// Who runs the passes.
+    pub drive: Drive,
+}
+
+/// Options for a model of an engine.
+#[derive(Clone, Debug, Default)]
+pub struct ServedModelOptions {
+    /// The maximum length of a request in tokens, and the types and sizes that sessions have, too. `forks`, `budget`,
+    /// `sampler`, `stop` and `template` are ignored: requests have their own.
+    pub session: SessionOptions,
+    /// The memory for the KV cache; `None`: enough for [`SchedulingOptions::max_running`] requests of the maximum length.
+    pub kv_budget: Option<KvBudget>,
+    /// How requests are scheduled.
+    pub scheduling: SchedulingOptions,
+}
+
+/// Generates for many requests at once. Clones share it.
+///
+/// ```no_run
+/// use siskin::serving::{Engine, GenerationRequest};
+///
+/// let engine = Engine::new(Default::default())?;
+/// let model = engine.add_model(&siskin::Model::open("smollm2.siskin")?, &Default::default())?;
+/// let streams = ["Why is the sky blue?", "What is a siskin?"]
+///     .map(|prompt| engine.submit(model, GenerationRequest::chat(prompt)));
+/// for stream in streams {
+///     println!("{}", stream?.text()?);
+/// }
+/// # Ok::<(), siskin::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    engine: TokenEngine,
+    options: EngineOptions,
+    shared: Arc<Mutex<ServedModels>>,
+}
+
+#[derive(Default)]
+struct ServedModels {
+    pool: Option<SharedThreadPool>,
+    models: Vec<(ModelId, Model)>,
+}
+
+impl Engine {
+    /// Creates an engine without models.
+    pub fn new(options: EngineOptions) -> Result<Self> {
+        Ok(Self { engine: TokenEngine::new(options.drive)?, options, shared: Arc::default() })
+    }
+
+    /// Adds a model, and reserves the memory of its KV cache.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for models that are not decoder-only.
+    pub fn add_model(&self, model: &Model, options: &ServedModelOptions) -> Result<ModelId> {
+        if model.graphs().encoder.is_some() || model.graphs().decoder.is_none() {
+            return Err(Error::unsupported("model", "only decoder-only models run in an engine"));
+        }
+        let mut shared = self.lock();
+        let pool = match &shared.pool {
+            Some(pool) => pool.clone(),
+            None => {
+                let threads = if self.options.threads == 0 { model.threads() } else { self.options.threads };
+                shared.pool.insert(SharedThreadPool::new(threads)?).clone()
+            }
+        };
+        let resources = Resources { thread_pool: pool, kv_budget: options.kv_budget };
+        let sequences = options.scheduling.max_running.max(1);
+        let context = model.context_on(&resources, &options.session, sequences, sequences)?;
+        let id = self.engine.add_model(context, options.scheduling);
+        shared.models.push((id, model.clone()));
+        Ok(id)
+    }
+
+    /// Submits a request. Its tokens are computed while any thread waits for events, or by the engine's own thread.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) if too many requests wait;
+    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) if the prompt exceeds the context;
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if an option is out of range.
+    pub fn submit(&self, model: ModelId, request: GenerationRequest) -> Result<GenerationStream> {
+        let of = self.lock().models.iter().find(|(id, _)| *id == model).map(|(_, model)| model.clone());
+        let of = of.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
+        let tokens = request.prompt.tokens(&of)?;
+        let options = match of.tokenizer() {
+            Ok(tokenizer) => with_breakers(&request.sampler, &request.dry_breakers, tokenizer)?,
+            Err(_) => request.sampler.clone(),
+        };
+        let mut sampler = Sampler::new(&options, of.choices())?;
+        sampler.set_history(&tokens);
+        sampler.begin(&[], request.max_tokens);
+        let queue = Arc::new(EventQueue::new(tokens.len(), options.top_log_probabilities));
+        let sampler = StreamSampler {
+            model: of,
+            sampler,
+            stream: TextStream::new(&request.stop)?,
+            queue: Arc::clone(&queue),
+            bytes: Vec::new(),
+            generated_tokens: 0,
+        };
+        let spec = RequestSpec {
+            tokens,
+            max_tokens: request.max_tokens,
+            class: request.class,
+            client: request.client,
+            salt: request.salt,
+            timeout: request.timeout,
+        };
+        let handle = self.engine.submit(model, spec, Box::new(sampler))?;
+        Ok(GenerationStream::new(queue, handle))
+    }
+
+    /// Returns the counters of a model's requests. Waits for the running pass.
+    pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
+        self.engine.stats(model)
+    }
+
+    /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`.
+    pub fn drain(&self, limit: Duration) {
+        self.engine.drain(limit);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ServedModels> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,82 @@
+//! What a client asks for.
+
+use std::time::Duration;
+
+use super::{CacheSalt, ClientId, RequestClass};
+use crate::Result;
+use crate::model::Model;
+use crate::sample::SamplerOptions;
+use crate::session::{SessionOptions, conversation_tokens};
+use siskin_chat_template::{Message, RenderOptions};
+use siskin_tokenizer::EncodeOptions;
+
+/// The prompt of a request.
+#[derive(Clone, Debug)]
+pub enum PromptInput {
+    /// Tokens, as they are.
+    Tokens(Vec<u32>),
+    /// A text to continue, without the chat template. Special tokens in it are treated as plain text.
+    Text(String),
+    /// A conversation, rendered by the chat template with these variables.
+    Messages(Vec<Message>, RenderOptions),
+}
+
+/// A request to generate text.
+#[derive(Clone, Debug)]
+pub struct GenerationRequest {
+    /// The prompt.
+    pub prompt: PromptInput,
+    /// The maximum number of tokens to generate.
+    pub max_tokens: usize,
+    /// How tokens are sampled.
+    pub sampler: SamplerOptions,
+    /// DRY sequence breakers as text, added to the sampler's own.
+    pub dry_breakers: Vec<String>,
+    /// Stop strings that end the generation.
+    pub stop: Vec<String>,
+    /// The priority class.
+    pub class: RequestClass,
+    /// The client, between whom compute time is shared fairly.
+    pub client: ClientId,
+    /// Requests only share the cached prefixes of requests with the same salt.
+    pub salt: CacheSalt,
+    /// How long it may take; `None`: no limit.
+    pub timeout: Option<Duration>,
+}
+
+impl GenerationRequest {
+    /// Creates a request with default options.
+    pub fn new(prompt: PromptInput) -> Self {
+        let SessionOptions { sampler, dry_breakers, stop, .. } = SessionOptions::default();
+        Self {
+            prompt,
+            max_tokens: usize::MAX,
+            sampler,
+            dry_breakers,
+            stop,
+            class: RequestClass::default(),
+            client: ClientId::default(),
+            salt: CacheSalt::default(),
+            timeout: None,
+        }
+    }
+
+    /// Creates a request for the response to a user message.
+    pub fn chat(message: &str) -> Self {
+        Self::new(PromptInput::Messages(vec![Message::new("user", message)], RenderOptions::default()))
+    }
+}
+
+impl PromptInput {
+    /// Returns the tokens that `model` processes.
+    pub(super) fn tokens(&self, model: &Model) -> Result<Vec<u32>> {
+        match self {
+            Self::Tokens(tokens) => Ok(tokens.clone()),
+            Self::Text(text) => {
+                let options = EncodeOptions { add_special: true, parse_special: false };
+                model.tokenizer()?.encode(text, options)
+            }
+            Self::Messages(messages, variables) => conversation_tokens(model, messages, variables),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The events of a request, for its reader.
+
+use std::sync::Arc;
+
+use super::event_queue::EventQueue;
+use crate::sample::SampledToken;
+use crate::session::FinishReason;
+use crate::{Error, ErrorKind, Result};
+use siskin_scheduler::engine::RequestHandle;
+
+/// What happened to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GenerationEvent {
+    /// A token was generated.
+    Token {
+        /// The token and its log-probability, which is NaN unless enabled in the sampler options.
+        token: SampledToken,
+        /// The text that it completes: whole characters, and none that may be the beginning of a stop string.
+        text: String,
+        /// The most likely tokens, if enabled in the sampler options.
+        top: Vec<SampledToken>,
+    },
+    /// The last event.
+    End {
+        /// The text that was held back.
+        text: String,
+        /// Why the request ended.
+        end: StreamEnd,
+        /// What it used.
+        usage: StreamUsage,
+    },
+}
+
+/// Why a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The generation ended.
+    Finished(FinishReason),
+    /// The request was canceled, or its reader was too slow.
+    Canceled,
+    /// Its deadline passed.
+    DeadlineExceeded,
+    /// It failed.
+    Failed(Error),
+}
+
+/// The tokens of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamUsage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Generated tokens.
+    pub generated_tokens: usize,
+}
+
+/// The events of a request, in order. Dropping it cancels the request.
+pub struct GenerationStream {
+    queue: Arc<EventQueue>,
+    handle: RequestHandle,
+    generated_tokens: usize,
+    has_ended: bool,
+}
+
+impl GenerationStream {
+    pub(super) fn new(queue: Arc<EventQueue>, handle: RequestHandle) -> Self {
+        Self { queue, handle, generated_tokens: 0, has_ended: false }
+    }
+
+    /// Returns the next event; `None` after the last. Waits for it, and runs passes for all requests meanwhile unless the
+    /// engine has a thread of its own.
+    pub fn next_event(&mut self) -> Option<GenerationEvent> {
+        if self.has_ended {
+            return None;
+        }
+        let event = self.queue.pop().or_else(|| {
+            let is_ready = || !self.queue.is_empty() || self.handle.is_canceled();
+            self.handle.wait_until(&is_ready);
+            self.queue.pop()
+        });
+        // Without waiting for the pass that is to end it.
+        let event = event.unwrap_or_else(|| GenerationEvent::End {
+            text: String::new(),
+            end: StreamEnd::Canceled,
+            usage: StreamUsage {
+                prompt_tokens: self.queue.prompt_tokens,
+                generated_tokens: self.generated_tokens,
+            },
+        });
+        match &event {
+            GenerationEvent::Token { .. } => self.generated_tokens += 1,
+            GenerationEvent::End { .. } => self.has_ended = true,
+        }
+        Some(event)
+    }
+
+    /// Returns whether the next event is there.
+    pub fn has_events(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Waits for the end and returns the text.
+    ///
+    /// # Errors
+    /// That of the request; [`ErrorKind::Canceled`] if it was canceled or its deadline passed.
+    pub fn text(mut self) -> Result<String> {
+        let mut all = String::new();
+        while let Some(event) = self.next_event() {
+            match event {
+                GenerationEvent::Token { text, .. } => all.push_str(&text),
+                GenerationEvent::End { text, end, .. } => {
+                    all.push_str(&text);
+                    match end {
+                        StreamEnd::Finished(_) => {}
+                        StreamEnd::Canceled => return Err(Error::canceled("request")),
+                        StreamEnd::DeadlineExceeded => {
+                            return Err(Error::new(ErrorKind::Canceled, "request", "its deadline passed"));
+                        }
+                        StreamEnd::Failed(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Cancels the request. Events that are in the queue come first, then the last, at once.
+    pub fn cancel(&self) {
+        self.handle.cancel();
+    }
+
+    /// Returns a handle that cancels the request from another thread.
+    pub fn handle(&self) -> RequestHandle {
+        self.handle.clone()
+    }
+}
+
+impl Iterator for GenerationStream {
+    type Item = GenerationEvent;
+
+    fn next(&mut self) -> Option<GenerationEvent> {
+        self.next_event()
+    }
+}
+
+impl Drop for GenerationStream {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.handle.cancel();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! From the logits of a request to its events: sampler, detokenizer, stop strings.
+
+use std::sync::Arc;
+
+use super::event_queue::EventQueue;
+use super::stream::{StreamEnd, StreamUsage};
+use crate::Result;
+use crate::model::Model;
+use crate::sample::Sampler;
+use crate::session::FinishReason;
+use crate::text::TextStream;
+use siskin_scheduler::engine::{RequestOutcome, RequestSampler, Sampled};
+
+pub(super) struct StreamSampler {
+    pub model: Model,
+    pub sampler: Sampler,
+    pub stream: TextStream,
+    pub queue: Arc<EventQueue>,
+    /// The bytes of the last token.
+    pub bytes: Vec<u8>,
+    pub generated_tokens: usize,
+}
+
+impl StreamSampler {
+    /// Appends the last event, with the text that was held back.
+    fn end(&mut self, end: StreamEnd) {
+        let usage =
+            StreamUsage { prompt_tokens: self.queue.prompt_tokens, generated_tokens: self.generated_tokens };
+        self.queue.end(self.stream.finish().text, end, usage);
+    }
+}
+
+impl RequestSampler for StreamSampler {
+    fn sample(&mut self, logits: &[f32]) -> Result<Sampled> {
+        let token = self.sampler.sample(&logits[..self.sampler.vocabulary_size()])?;
+        if self.model.end_ids().contains(&token.id) {
+            self.end(StreamEnd::Finished(FinishReason::Eos));
+            return Ok(Sampled::End);
+        }
+        self.sampler.accept(token.id);
+        self.generated_tokens += 1;
+        self.bytes.clear();
+        // Without a tokenizer there are only token ids.
+        if let Ok(tokenizer) = self.model.tokenizer() {
+            tokenizer.piece_into(token.id, false, &mut self.bytes)?;
+        }
+        let delta = self.stream.push(&self.bytes);
+        self.queue.push(token, delta.text, self.sampler.top());
+        if delta.stopped {
+            self.end(StreamEnd::Finished(FinishReason::Stop));
+            return Ok(Sampled::End);
+        }
+        Ok(Sampled::Token(token.id))
+    }
+
+    fn has_room(&self) -> bool {
+        self.queue.has_room()
+    }
+
+    fn finish(&mut self, outcome: RequestOutcome) {
+        self.end(match outcome {
+            RequestOutcome::Length => StreamEnd::Finished(FinishReason::Length),
+            RequestOutcome::ContextFull => StreamEnd::Finished(FinishReason::Context),
+            RequestOutcome::Canceled => StreamEnd::Canceled,
+            RequestOutcome::DeadlineExceeded => StreamEnd::DeadlineExceeded,
+            RequestOutcome::Failed(error) => StreamEnd::Failed(error),
+        });
+    }
+}

@@ -1,0 +1,349 @@
+//! Requests that share batches and prefixes have the tokens that they would have had alone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use siskin::sample::SamplerOptions;
+use siskin::serving::{
+    Admission, CacheSalt, Drive, Engine, EngineOptions, GenerationEvent, GenerationRequest, GenerationStream,
+    ModelId, PromptInput, RequestClass, SchedulingOptions, ServedModelOptions, StreamEnd,
+};
+use siskin::{
+    CpuFeatures, DeviceKind, ErrorKind, FinishReason, GenerateOptions, KvBudget, Model, SessionOptions,
+};
+use siskin_tests::extent::cases;
+use siskin_tests::golden::{self, load, model};
+use std::time::{Duration, Instant};
+
+/// Full attention, windows, sinks, recurrent states, RoPE that depends on the length, convolutions, experts.
+const SHORT: [&str; 8] =
+    ["llama", "gemma3", "gpt-oss", "qwen3-next", "llama-dynamic", "phi3", "lfm2", "mixtral"];
+
+/// A generated token: its id and the bits of its log-probability.
+type Generated = (u32, u32);
+
+/// A small random number generator.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below.max(1)
+    }
+
+    /// Prompts of 1 to 60 tokens, many of which begin as others do; greedy or random, with penalties.
+    fn request(&mut self, vocabulary: usize) -> GenerationRequest {
+        let (text, shared, own) = (self.next(3), self.next(40), 1 + self.next(20));
+        let mut tokens: Vec<u32> =
+            (0..shared).map(|index| ((index * 7 + text * 31) % vocabulary) as u32).collect();
+        tokens.extend((0..own).map(|_| self.next(vocabulary) as u32));
+        let sampler = SamplerOptions {
+            seed: self.next(1000) as u64,
+            temperature: if self.next(2) == 0 { 0.0 } else { 1.0 },
+            repetition_penalty: if self.next(2) == 0 { 1.0 } else { 1.3 },
+            log_probabilities: true,
+            ..SamplerOptions::default()
+        };
+        let max_tokens = 1 + self.next(24);
+        GenerationRequest { sampler, max_tokens, ..GenerationRequest::new(PromptInput::Tokens(tokens)) }
+    }
+}
+
+/// Returns what a session generates.
+fn alone(model: &Model, request: &GenerationRequest) -> Vec<Generated> {
+    let PromptInput::Tokens(tokens) = &request.prompt else { panic!("tokens") };
+    let options = SessionOptions {
+        context: context(model),
+        sampler: request.sampler.clone(),
+        ..SessionOptions::default()
+    };
+    let mut session = model.session(options).unwrap();
+    let options = GenerateOptions { max_tokens: request.max_tokens, ..GenerateOptions::default() };
+    let mut generation = session.begin_tokens(tokens, options).unwrap();
+    let (mut text, mut all) = (String::new(), Vec::new());
+    while let Some(step) = generation.step(&mut session, &mut text).unwrap() {
+        if let siskin::GenerationStep::Token(token) = step {
+            all.push((token.id, token.log_probability.to_bits()));
+        }
+    }
+    all
+}
+
+fn generated(stream: GenerationStream) -> (Vec<Generated>, StreamEnd) {
+    let mut all = Vec::new();
+    for event in stream {
+        match event {
+            GenerationEvent::Token { token, .. } => all.push((token.id, token.log_probability.to_bits())),
+            GenerationEvent::End { end, .. } => return (all, end),
+        }
+    }
+    panic!("a stream ends with an event")
+}
+
+/// The length of the longest requests.
+fn context(model: &Model) -> usize {
+    model.config().context.min(100)
+}
+
+fn options(model: &Model, scheduling: SchedulingOptions, batch: usize) -> ServedModelOptions {
+    let session = SessionOptions { context: context(model), batch, ..SessionOptions::default() };
+    ServedModelOptions { session, scheduling, kv_budget: None }
+}
+
+fn engine(model: &Model, drive: Drive, options: &ServedModelOptions) -> (Engine, ModelId) {
+    let engine = Engine::new(EngineOptions { threads: 2, drive }).unwrap();
+    let id = engine.add_model(model, options).unwrap();
+    (engine, id)
+}
+
+/// Submits `count` random requests at random moments, cancels some, and compares all others with themselves alone.
+fn compare(name: &str, model: &Model, options: &ServedModelOptions, seed: u64, count: usize) {
+    let mut random = Random(seed);
+    let (engine, id) = engine(model, Drive::Caller, options);
+    let mut open: Vec<(GenerationRequest, GenerationStream, Vec<Generated>)> = Vec::new();
+    let mut submitted = 0;
+    while submitted < count || !open.is_empty() {
+        if submitted < count && random.next(3) == 0 {
+            let request = random.request(model.config().vocabulary);
+            let stream = engine.submit(id, request.clone()).unwrap();
+            submitted += 1;
+            if random.next(8) == 0 {
+                stream.cancel();
+            } else {
+                open.push((request, stream, Vec::new()));
+            }
+        }
+        let at = random.next(open.len());
+        let Some((request, stream, tokens)) = open.get_mut(at) else { continue };
+        match stream.next_event().unwrap() {
+            GenerationEvent::Token { token, .. } => {
+                tokens.push((token.id, token.log_probability.to_bits()));
+            }
+            GenerationEvent::End { end, usage, .. } => {
+                assert!(matches!(end, StreamEnd::Finished(_)), "{name}: {end:?}");
+                assert_eq!(usage.generated_tokens, tokens.len());
+                assert!(*tokens == alone(model, request), "{name}, seed {seed}: {request:?}");
+                open.swap_remove(at);
+            }
+        }
+    }
+    let stats = engine.stats(id).unwrap();
+    assert_eq!((stats.running, stats.waiting), (0, 0), "{name}");
+}
+
+#[test]
+fn requests_have_the_tokens_that_they_have_alone() {
+    let names = cases("families in an engine", golden::NAMES.iter().copied(), |name| SHORT.contains(name));
+    for (index, name) in names.iter().enumerate() {
+        let model = model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+        let seed = index as u64;
+        let random = &mut Random(seed + 77);
+        for admission in [Admission::Guarantee, Admission::Overcommit] {
+            let scheduling = SchedulingOptions {
+                admission,
+                max_running: 2 + random.next(6),
+                decode_budget: Duration::from_micros(random.next(2000) as u64),
+                ..SchedulingOptions::default()
+            };
+            compare(name, &model, &options(&model, scheduling, 8 + random.next(40)), seed, 30);
+        }
+    }
+}
+
+#[test]
+fn frequencies_that_depend_on_the_length_are_those_of_the_request() {
+    // LongRoPE changes at 16 tokens, dynamic NTK scaling at the trained context.
+    let longrope = siskin_tests::paths::data("golden-kinds").join("phi3-longrope");
+    let longrope = golden::load_from(&longrope, None).file;
+    for (name, file) in [("phi3-longrope", longrope), ("llama-dynamic", load("llama-dynamic").file)] {
+        let model = model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+        for batch in [8, 16, 40] {
+            compare(name, &model, &options(&model, SchedulingOptions::default(), batch), batch as u64, 40);
+        }
+        // A long prompt is canceled in the middle; a short one that begins like it must not use its keys.
+        let (engine, id) = engine(&model, Drive::Thread, &options(&model, SchedulingOptions::default(), 8));
+        let tokens: Vec<u32> = (0..50).collect();
+        let request = |length: usize| GenerationRequest {
+            max_tokens: 4,
+            sampler: SamplerOptions { log_probabilities: true, ..SamplerOptions::greedy() },
+            ..GenerationRequest::new(PromptInput::Tokens(tokens[..length].to_vec()))
+        };
+        for length in [50, 40, 30] {
+            let long = engine.submit(id, request(length)).unwrap();
+            while engine.stats(id).unwrap().running == 0 && !long.has_events() {}
+            drop(long);
+            assert!(generated(engine.submit(id, request(15)).unwrap()).0 == alone(&model, &request(15)));
+        }
+    }
+}
+
+#[test]
+fn windows_need_no_room_for_a_whole_context() {
+    let golden = load("gemma3");
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    let session = SessionOptions {
+        context: model.config().context,
+        batch: 16,
+        window: Some(siskin::StreamingWindow { window: 12, sinks: 2 }),
+        ..SessionOptions::default()
+    };
+    let options = ServedModelOptions { session, ..ServedModelOptions::default() };
+    let (engine, id) = engine(&model, Drive::Caller, &options);
+    let request = |last| {
+        let sampler = SamplerOptions::greedy();
+        let tokens = PromptInput::Tokens(vec![3, 5, last]);
+        GenerationRequest { max_tokens: usize::MAX, sampler, ..GenerationRequest::new(tokens) }
+    };
+    let mut streams: Vec<_> = (0..8).map(|last| engine.submit(id, request(last)).unwrap()).collect();
+    for _ in 0..8 {
+        streams[0].next_event().unwrap();
+    }
+    assert_eq!(engine.stats(id).unwrap().running, 8);
+}
+
+#[test]
+fn preempted_requests_continue_as_if_undisturbed() {
+    for name in ["llama", "gemma3", "qwen3-next"] {
+        let model = model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+        let scheduling = SchedulingOptions {
+            admission: Admission::Overcommit,
+            max_running: 8,
+            ..SchedulingOptions::default()
+        };
+        let mut options = options(&model, scheduling, 32);
+        // Memory for about two of eight sequences.
+        let sized = |forks| SessionOptions { forks, ..options.session.clone() };
+        let bytes = model.memory(&sized(1)).unwrap().cache;
+        options.kv_budget = Some(KvBudget { bytes });
+        compare(name, &model, &options, 5, 60);
+    }
+}
+
+#[test]
+fn common_prefixes_are_found_and_salts_keep_them_apart() {
+    let golden = load("llama");
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    let (engine, id) = engine(&model, Drive::Caller, &options(&model, SchedulingOptions::default(), 64));
+    let request = |salt: u8, last: u32| {
+        let mut tokens: Vec<u32> = (0..70).collect();
+        tokens.push(last);
+        let salt = CacheSalt([salt; 16]);
+        let sampler = SamplerOptions { log_probabilities: true, ..SamplerOptions::greedy() };
+        GenerationRequest {
+            salt,
+            max_tokens: 8,
+            sampler,
+            ..GenerationRequest::new(PromptInput::Tokens(tokens))
+        }
+    };
+    let hits = |salt, last| {
+        let before = engine.stats(id).unwrap().prefix_hit_tokens;
+        let request = request(salt, last);
+        let (tokens, _) = generated(engine.submit(id, request.clone()).unwrap());
+        assert!(tokens == alone(&model, &request), "a hit changes the tokens");
+        engine.stats(id).unwrap().prefix_hit_tokens - before
+    };
+    assert_eq!(hits(0, 3), 0);
+    assert_eq!(hits(0, 3), 70, "all but the last token");
+    assert_eq!(hits(0, 4), 70);
+    assert_eq!(hits(1, 3), 0, "another salt");
+    assert_eq!(hits(1, 3), 70);
+}
+
+#[test]
+fn many_threads_share_an_engine() {
+    let model = model(&load("llama").file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    for drive in [Drive::Caller, Drive::Thread] {
+        let (engine, id) = engine(&model, drive, &options(&model, SchedulingOptions::default(), 64));
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (engine, model) = (engine.clone(), &model);
+                scope.spawn(move || {
+                    let mut random = Random(thread);
+                    for _ in 0..10 {
+                        let request = random.request(model.config().vocabulary);
+                        let stream = engine.submit(id, request.clone()).unwrap();
+                        if random.next(3) == 0 {
+                            let handle = stream.handle();
+                            std::thread::spawn(move || handle.cancel());
+                            let (tokens, _) = generated(stream);
+                            assert!(alone(model, &request).starts_with(&tokens));
+                        } else {
+                            assert!(generated(stream).0 == alone(model, &request));
+                        }
+                    }
+                });
+            }
+        });
+        let end = Instant::now() + Duration::from_secs(10);
+        engine.drain(Duration::ZERO);
+        while engine.stats(id).unwrap().running > 0 {
+            assert!(Instant::now() < end, "canceled requests stay");
+            engine.drain(Duration::from_millis(1));
+        }
+        let rejected = engine.submit(id, Random(0).request(10)).map(drop);
+        assert_eq!(rejected.unwrap_err().kind(), ErrorKind::Overloaded, "after draining");
+    }
+}
+
+#[test]
+fn two_models_share_the_threads() {
+    let [first, second] =
+        ["llama", "gpt2"].map(|name| model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE));
+    let (engine, a) = engine(&first, Drive::Caller, &options(&first, SchedulingOptions::default(), 64));
+    let b = engine.add_model(&second, &options(&second, SchedulingOptions::default(), 64)).unwrap();
+    let mut random = Random(9);
+    let mut requests = Vec::new();
+    for index in 0..12 {
+        let (id, model) = if index % 2 == 0 { (a, &first) } else { (b, &second) };
+        let request = random.request(model.config().vocabulary);
+        requests.push((model, request.clone(), engine.submit(id, request).unwrap()));
+    }
+    for (model, request, stream) in requests {
+        assert!(generated(stream).0 == alone(model, &request));
+    }
+}
+
+#[test]
+fn requests_end_for_every_reason() {
+    let model = model(&load("llama").file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    let scheduling = SchedulingOptions { max_waiting: 3, max_running: 1, ..SchedulingOptions::default() };
+    let (engine, id) = engine(&model, Drive::Caller, &options(&model, scheduling, 16));
+    let request = |length: usize, max_tokens: usize| GenerationRequest {
+        max_tokens,
+        sampler: SamplerOptions::greedy(),
+        ..GenerationRequest::new(PromptInput::Tokens(vec![5; length]))
+    };
+    let end = |request| generated(engine.submit(id, request).unwrap());
+    let (tokens, reason) = end(request(4, 3));
+    assert_eq!((tokens.len(), reason), (3, StreamEnd::Finished(FinishReason::Length)));
+    let (tokens, reason) = end(request(90, 1000));
+    assert_eq!((tokens.len(), reason), (11, StreamEnd::Finished(FinishReason::Context)));
+    let kind = |request| engine.submit(id, request).map(drop).unwrap_err().kind();
+    assert_eq!(kind(request(101, 1)), ErrorKind::TooLong);
+    assert_eq!(kind(request(0, 1)), ErrorKind::Argument);
+    assert_eq!(kind(request(1, 0)), ErrorKind::Argument);
+    let unknown = PromptInput::Tokens(vec![u32::MAX]);
+    assert_eq!(kind(GenerationRequest::new(unknown)), ErrorKind::Argument);
+    let forever = GenerationRequest { timeout: Some(Duration::MAX), ..request(4, 3) };
+    assert_eq!(end(forever).0.len(), 3);
+
+    let timeout = Some(Duration::from_micros(1));
+    let late = engine.submit(id, GenerationRequest { timeout, ..request(50, 50) });
+    match late {
+        Ok(stream) => assert_eq!(generated(stream).1, StreamEnd::DeadlineExceeded),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Overloaded),
+    }
+
+    // The queue is bounded, and a canceled request ends at once.
+    let streams: Vec<_> = (0..3).map(|_| engine.submit(id, request(50, 50)).unwrap()).collect();
+    assert_eq!(kind(request(1, 1)), ErrorKind::Overloaded);
+    streams[1].cancel();
+    let shadow = RequestClass::Shadow;
+    let ends: Vec<_> = streams.into_iter().map(|stream| generated(stream).1).collect();
+    assert_eq!(ends[1], StreamEnd::Canceled);
+    assert_eq!(ends[2], StreamEnd::Finished(FinishReason::Length));
+    assert_eq!(
+        generated(engine.submit(id, GenerationRequest { class: shadow, ..request(2, 2) }).unwrap()).0.len(),
+        2
+    );
+}
