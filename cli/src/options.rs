@@ -171,7 +171,7 @@ pub(crate) struct ModelArgs {
     /// Use only these CPU features: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
-    /// Data type of the KV cache: int8, int14, f16 or f32; default f16, or f32 for f32 weights and for encoders
+    /// Data type of the KV cache: int8, int14, f16 or f32; default f16, or f32 for f32 weights and encoders
     #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) kv: Option<CacheType>,
     /// Skip these layers, such as 9,10, counted from 0: faster, less accurate

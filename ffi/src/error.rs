@@ -39,7 +39,7 @@ pub const SISKIN_ERROR_UTF8: siskin_error_kind = 212;
 pub const SISKIN_ERROR_STRUCT_SIZE: siskin_error_kind = 213;
 /// The state of the handle does not allow the call.
 pub const SISKIN_ERROR_STATE: siskin_error_kind = 300;
-/// The call was canceled, and can be repeated. The error is static: it need not be freed.
+/// The call was canceled, and can be retried. The error is static: it need not be freed.
 pub const SISKIN_ERROR_CANCELED: siskin_error_kind = 301;
 /// The model produced NaN or infinity.
 pub const SISKIN_ERROR_NUMERIC: siskin_error_kind = 302;
@@ -78,7 +78,7 @@ const MAGIC: [u8; 8] = *b"SISKerro";
 /// Errors that need no allocation: those that are control flow, and the one for a failed allocation.
 static STATIC_ERRORS: [ErrorObject; 3] = [
     static_error(SISKIN_ERROR_OUT_OF_MEMORY, b"out of memory: the error itself could not be allocated\0"),
-    static_error(SISKIN_ERROR_CANCELED, b"the call was canceled; it can be repeated\0"),
+    static_error(SISKIN_ERROR_CANCELED, b"the call was canceled; it can be retried\0"),
     static_error(
         SISKIN_ERROR_BUSY,
         b"another call is using the handle, or a callback called the library; wait for that call, or cancel it\0",

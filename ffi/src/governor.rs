@@ -39,7 +39,7 @@ pub struct siskin_throttle_stats {
     pub duty_cycle: f32,
 }
 
-/// Throttles all computation with the model. `value` is the number of tokens per second or the duty cycle; other modes
+/// Throttles all inference with the model. `value` is the number of tokens per second or the duty cycle; other modes
 /// ignore it. Results do not depend on the mode. A waiting call can be canceled.
 ///
 /// Threads: any, at any time.

@@ -29,11 +29,11 @@ impl Handle for siskin_model {
     const NAME: &'static str = "model";
 }
 
-/// What a model can do: flags.
+/// Model capability flags.
 pub type siskin_capability = u32;
 /// Generates text: `siskin_session_new` and `siskin_seq2seq_new`.
 pub const SISKIN_CAPABILITY_GENERATE: siskin_capability = 1;
-/// Encodes whole texts: `siskin_encoder_new`, or `siskin_seq2seq_new` if it also generates text.
+/// Encodes texts: `siskin_encoder_new`, or `siskin_seq2seq_new` if it also generates text.
 pub const SISKIN_CAPABILITY_ENCODE: siskin_capability = 2;
 /// Has a chat template: prompts are messages of a conversation.
 pub const SISKIN_CAPABILITY_CHAT: siskin_capability = 4;
@@ -394,7 +394,7 @@ pub unsafe extern "C" fn siskin_model_session_memory(
     }
 }
 
-/// Tokenizes a text. `count` receives the number of tokens; the first `capacity` of them are written to `ids`, which
+/// Tokenizes text. `count` receives the number of tokens; the first `capacity` of them are written to `ids`, which
 /// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a text. Special
 /// tokens in the text are treated as plain text.
 ///
@@ -430,7 +430,7 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     }
 }
 
-/// Returns the bytes of a token, which may be a part of a character. They are valid until the model is freed.
+/// Returns the bytes of a token, which may be part of a character. They are valid until the model is freed.
 ///
 /// Threads: any.
 ///

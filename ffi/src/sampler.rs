@@ -20,7 +20,7 @@ impl Handle for siskin_sampler {
 
 /// A sampling option.
 pub type siskin_sampler_option = u32;
-/// Temperature: the divisor of the logits; 0 means greedy decoding. Default: 0.8.
+/// Temperature: logits are divided by it; 0 means greedy decoding. Default: 0.8.
 pub const SISKIN_SAMPLER_TEMPERATURE: siskin_sampler_option = 1;
 /// Top-k: keep this many of the most probable tokens; 0 disables it. Default: 40.
 pub const SISKIN_SAMPLER_TOP_K: siskin_sampler_option = 2;

@@ -83,7 +83,7 @@ pub struct siskin_text_chunk {
     pub text: *const c_char,
     /// The length of `text` in bytes, without the NUL.
     pub length: usize,
-    /// The bytes of the token, which may be a part of a character.
+    /// The bytes of the token, which may be part of a character.
     pub bytes: *const u8,
     /// The number of elements of `bytes`.
     pub byte_count: usize,
@@ -186,7 +186,7 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Creates a session. `options` may be null. Its memory is reserved here: decoding does not allocate.
+/// Creates a session. `options` may be null. All memory of the session is reserved up front: decoding does not allocate.
 ///
 /// Threads: any.
 ///
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
 
 /// Generates the next chunk of the response. After the last chunk, `done` is set.
 ///
-/// After `SISKIN_ERROR_CANCELED`, the response is unchanged and the call can be repeated.
+/// After `SISKIN_ERROR_CANCELED`, the response is unchanged and the call can be retried.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -55,7 +55,7 @@ extension Session {
         }
     }
 
-    /// Whether a prompt contains the whole conversation, so that it can be repeated after a part of it was computed.
+    /// Whether a prompt contains the whole conversation, so that it can be retried after a part of it was computed.
     private func canRepeat(_ prompt: Prompt) -> Bool {
         switch prompt {
         case .messages: true

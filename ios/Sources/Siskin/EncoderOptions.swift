@@ -7,7 +7,7 @@ public struct EncoderOptions: Sendable, Hashable {
     public var useHead: Bool
     /// The maximum number of tokens in one forward pass. Default: 512.
     public var maxBatchTokens: Int?
-    /// The dtype of the KV cache. Default: the model's own.
+    /// The dtype in which keys and values are kept during a pass. Default: the model's own.
     public var kvCacheType: KVCacheType?
     /// How texts with more tokens than the model accepts are handled.
     public var onOverflow: OverflowMode

@@ -48,7 +48,7 @@ public final class Model: Sendable {
         }
     }
 
-    /// Tokenizes a text. Special tokens in the text are treated as plain text.
+    /// Tokenizes text. Special tokens in the text are treated as plain text.
     ///
     /// - Parameter addingSpecialTokens: Whether to add the special tokens that the model expects around a text.
     public func tokenize(_ text: String, addingSpecialTokens: Bool = true) throws(SiskinError) -> [UInt32] {

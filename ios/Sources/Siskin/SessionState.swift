@@ -5,7 +5,7 @@ import Foundation
 public struct SessionStats: Sendable, Hashable {
     /// The number of tokens in the KV cache.
     public let position: Int
-    /// The number of prompt tokens that were computed, excluding those already in the KV cache.
+    /// The number of prompt tokens that were processed, excluding those already in the KV cache.
     public let promptTokens: Int
     /// The time spent in prefill.
     public let promptTime: Duration
@@ -23,7 +23,7 @@ public struct SessionStats: Sendable, Hashable {
     }
 }
 
-/// The state of sessions, and pausing.
+/// Session state and pausing.
 extension Session {
     /// Returns the session statistics.
     public func stats() throws(SiskinError) -> SessionStats {

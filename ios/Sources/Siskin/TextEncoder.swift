@@ -1,6 +1,6 @@
 import CSiskin
 
-/// Encodes whole texts: embeddings, classes, labels and scores. Calls run serially on the encoder's own
+/// Encodes texts: embeddings, classes, labels and scores. Calls run serially on the encoder's own
 /// thread; canceling the task of a call cancels the call.
 public actor TextEncoder {
     private let runner: CallRunner

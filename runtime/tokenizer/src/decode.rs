@@ -14,7 +14,7 @@ pub struct DecodeOptions {
 }
 
 impl Tokenizer {
-    /// Returns the bytes that the token decodes to; they may be a part of a character. Control and unknown tokens
+    /// Returns the bytes that the token decodes to; they may be part of a character. Control and unknown tokens
     /// decode to their text if `with_special`, else to nothing.
     pub fn piece(&self, id: u32, with_special: bool) -> Result<Cow<'_, [u8]>> {
         let text = self.token_text(id)?;

@@ -77,7 +77,7 @@ impl Tokenizer {
     }
 
     /// Encodes `text` to tokens with the byte range of each in the text. Added special tokens have empty ranges. A
-    /// token may be a part of a character.
+    /// token may be part of a character.
     pub fn encode_with_offsets(&self, text: &str, options: EncodeOptions) -> Result<Vec<TokenSpan>> {
         let mut tokens = Vec::new();
         self.encode_into(text, options, &mut EncodeScratch::default(), &mut tokens)?;

@@ -3,7 +3,7 @@ import CSiskin
 
 /// Sampling options. A value out of range is rejected when the options are used. `nil` means the default.
 public struct Sampler: Sendable, Hashable {
-    /// Temperature: the divisor of the logits; 0 means greedy decoding. Default: 0.8.
+    /// Temperature: logits are divided by it; 0 means greedy decoding. Default: 0.8.
     public var temperature: Double?
     /// Top-k: keep this many of the most probable tokens; 0 disables it. Default: 40.
     public var topK: Int?

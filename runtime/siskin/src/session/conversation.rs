@@ -29,7 +29,7 @@ impl ConversationMessage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Generated {
     pub(super) ids: Vec<u32>,
-    /// The end of each token's text, in bytes. A token that holds only a part of a character ends before that
+    /// The end of each token's text, in bytes. A token that holds only part of a character ends before that
     /// character.
     pub(super) ends: Vec<usize>,
 }

@@ -86,7 +86,7 @@ impl Generation {
         self.finish_reason
     }
 
-    /// Returns the bytes of the last token, which may be a part of a character.
+    /// Returns the bytes of the last token, which may be part of a character.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -43,7 +43,7 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
      * response. Between two tokens, the cancellation ends the response before the next one, unless a new response is
      * started. Prompts that wait for their turn or for a paused session are canceled too.
      *
-     * All other calls throw [SiskinException.Canceled], and can be repeated. A cancellation without a running call or
+     * All other calls throw [SiskinException.Canceled], and can be retried. A cancellation without a running call or
      * answer has no effect. To cancel with structured concurrency, cancel the coroutine instead.
      */
     public fun cancel() {
@@ -151,7 +151,7 @@ internal class BackgroundCall(private val native: NativePointer, val since: Int)
     }
 
     private fun canceledError() =
-        SiskinException.Canceled(native.name, "the call was canceled; it can be repeated", isByCaller = true)
+        SiskinException.Canceled(native.name, "the call was canceled; it can be retried", isByCaller = true)
 
     /** Clears a cancellation that came too late for this call, so that it does not cancel the next one. */
     private fun end(): Unit = synchronized(this) {

@@ -14,7 +14,7 @@ public class EncoderOptions {
     /** The maximum number of tokens in one forward pass. Default: 512. */
     public var maxBatchTokens: Int? = null
 
-    /** The dtype of the KV cache. Default: the model's own. */
+    /** The dtype in which keys and values are kept during a pass. Default: the model's own. */
     public var kvCacheType: KvCacheType? = null
 
     /** What happens to texts with more tokens than the model supports. Default: [OverflowMode.Error]. */

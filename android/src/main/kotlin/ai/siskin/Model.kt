@@ -16,7 +16,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
     public val info: ModelInfo = ModelInfo.read(NativeModel.describe(pointer))
 
     /**
-     * How fast the model may compute. Applies to everything created from it, at any time. When the device cools down
+     * The throttling mode, which limits inference speed. Applies to everything created from it, at any time. When the device cools down
      * after throttling, the duty cycle rises step by step.
      */
     public var throttle: Throttle = Throttle.Off
@@ -83,7 +83,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         sessionMemory(SessionOptions().apply(options))
 
     /**
-     * Tokenizes a text. [addSpecial] adds the special tokens that the model expects around a text. Special tokens in
+     * Tokenizes text. [addSpecial] adds the special tokens that the model expects around a text. Special tokens in
      * the text are treated as plain text.
      */
     @JvmOverloads

@@ -24,7 +24,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     private val isPaused = MutableStateFlow(false)
 
     /**
-     * How many of the cancellations took effect, or preceded the response; a later one ends the response before its
+     * The number of cancellations that took effect or preceded the response; a later one ends the response before its
      * next token. Guarded by the call lock.
      */
     private var cancellationsSeen = 0
@@ -45,7 +45,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         shortCall { NativeSession.addMessage(it, role.encodeToByteArray(), content.encodeToByteArray()) }
 
     /**
-     * Adds a user message and streams the response in whole characters. Canceling the collection stops the generation;
+     * Adds a user message and streams the response in whole characters. Canceling the collection stops generation;
      * [generateText] continues it. The flow completes early if [cancel] is called: see [finishReason].
      */
     public fun chat(text: String): Flow<String> = textFlow { prompt(text) }
@@ -275,7 +275,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     /**
      * Starts a response; fails if [cancel] has been called more than [since] times. If [comparesPrefix] is set, the
-     * call compares the session with the whole prompt, so that it can be repeated after any interruption; other calls
+     * call compares the session with the whole prompt, so that it can be retried after any interruption; other calls
      * can only be repeated if they processed no token.
      */
     private suspend fun begin(comparesPrefix: Boolean, since: Int, prompt: (Long) -> Unit): Unit =
@@ -310,7 +310,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     private fun canceledPrompt() =
-        SiskinException.Canceled(native.name, "the prompt was canceled; it can be repeated", isByCaller = true)
+        SiskinException.Canceled(native.name, "the prompt was canceled; it can be retried", isByCaller = true)
 
     private fun pausedMidPrompt() = SiskinException.Paused(
         native.name,

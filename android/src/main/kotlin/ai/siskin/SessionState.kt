@@ -6,7 +6,7 @@ package ai.siskin
 public data class SessionStats internal constructor(
     /** The number of tokens in the KV cache. */
     public val position: Long,
-    /** The number of prompt tokens that were computed, excluding those already in the KV cache. */
+    /** The number of prompt tokens that were processed, excluding those already in the KV cache. */
     public val promptTokens: Long,
     /** The time spent in prefill. */
     public val promptNanoseconds: Long,

@@ -77,7 +77,7 @@ public sealed class SiskinException(
         State(location, "closed; create a new one")
 
     /**
-     * The call was canceled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be repeated. A call
+     * The call was canceled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be retried. A call
      * whose coroutine is canceled throws a `CancellationException` instead.
      */
     public class Canceled internal constructor(
@@ -103,7 +103,7 @@ public sealed class SiskinException(
     public class Paused internal constructor(
         location: String,
         message: String,
-        /** Whether the session is unchanged, so that the call can be repeated once the session is resumed. */
+        /** Whether the session is unchanged, so that the call can be retried once the session is resumed. */
         internal val isRepeatable: Boolean = true,
     ) : SiskinException(SISKIN_ERROR_PAUSED, location, message)
 

@@ -4,7 +4,7 @@ package ai.siskin
 
 /** Sampling options. A value out of range is rejected when the options are used. `null` means the default. */
 public class Sampler {
-    /** Temperature: the divisor of the logits; 0 means greedy decoding. Default: 0.8. */
+    /** Temperature: logits are divided by it; 0 means greedy decoding. Default: 0.8. */
     public var temperature: Double? = null
 
     /** Top-k: keep this many of the most probable tokens; 0 disables it. Default: 40. */
