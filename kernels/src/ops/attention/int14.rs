@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::digits::{Scaled, ScaledWeights, WORDS, scales};
+use super::instructions::{Instructions, with_dots};
 use super::kv_chunk::{KvChunk, groups, query_rows};
 use super::online_softmax::ChunkPositions;
 use super::tile::or_same;
@@ -81,6 +82,13 @@ impl RotatedRowScale {
     }
 }
 
+/// [`IntegerDot::factors`] of some instructions.
+type Pack = fn(&[i16; LANES]) -> [u64; LANES / 4];
+
+fn pack_for<D: IntegerDot>(_: D) -> Pack {
+    D::factors
+}
+
 /// Queries as 14-bit integers.
 pub(super) struct RotatedQueries<'a> {
     /// The factors of each query for [`IntegerDot::add_products`], in two floats each, query by query; there is room for
@@ -95,12 +103,13 @@ pub(super) struct RotatedQueries<'a> {
 impl<'a> RotatedQueries<'a> {
     /// Rotates and quantizes `queries`. `scratch` has one float per two of the `columns` of every query.
     #[inline(always)]
-    pub(super) fn new<D: IntegerDot>(
-        d: D,
+    pub(super) fn new<S: IntegerDot<Vectors = S> + Simd, D: IntegerDot>(
+        instructions: Instructions<S, D>,
         queries: &[Query<'_>],
         columns: usize,
         scratch: &'a mut [f32],
     ) -> Self {
+        let pack = with_dots!(instructions, |d| pack_for(d));
         let count = columns / 4;
         let mut scales = [0.0; QUERIES];
         let factors = scratch.as_chunks_mut().0;
@@ -111,8 +120,8 @@ impl<'a> RotatedQueries<'a> {
             let (values, padding) = row.split_at_mut(query.values.len());
             values.copy_from_slice(query.values);
             padding.fill(0.0);
-            *scale = rotate_and_quantize(d.vectors(), row, |at, integers| {
-                for (to, four) in factors[at / 4..].iter_mut().zip(D::factors(integers)) {
+            *scale = rotate_and_quantize(instructions.vectors, row, |at, integers| {
+                for (to, four) in factors[at / 4..].iter_mut().zip(pack(integers)) {
                     *to = split_factors(four);
                 }
             });
@@ -237,17 +246,17 @@ impl QuantizedWeights {
 
     /// Multiplies a query's weights by the scales of the values and quantizes them.
     #[inline(always)]
-    fn fill<D: IntegerDot>(
+    fn fill<S: Simd>(
         &mut self,
-        d: D,
+        (s, pack): (S, Pack),
         weights: &mut [f32],
         part: ChunkPositions,
         chunk: &KvChunk<'_>,
         seen: &Range<usize>,
     ) {
-        let weights = ScaledWeights::new(d.vectors(), weights, part, chunk, seen);
-        self.scale = weights.quantize(d.vectors(), |vector, integers| {
-            for (to, four) in self.factors[vector * 4..].iter_mut().zip(D::factors(integers)) {
+        let weights = ScaledWeights::new(s, weights, part, chunk, seen);
+        self.scale = weights.quantize(s, |vector, integers| {
+            for (to, four) in self.factors[vector * 4..].iter_mut().zip(pack(integers)) {
                 *to = four;
             }
         });
@@ -271,8 +280,8 @@ impl ScaledWeights<'_> {
 
 /// Computes the weighted sums of some blocks' values for a group's queries.
 #[inline(always)]
-pub(super) fn mix<D: IntegerDot, const V: usize>(
-    d: D,
+pub(super) fn mix<S: IntegerDot<Vectors = S> + Simd, D: IntegerDot<Vectors = S>, const V: usize>(
+    instructions: Instructions<S, D>,
     columns: usize,
     parts: &[ChunkPositions],
     chunk: &KvChunk<'_>,
@@ -280,12 +289,25 @@ pub(super) fn mix<D: IntegerDot, const V: usize>(
     weights: &mut [f32],
     sums: &mut [f32],
 ) {
+    let pack = with_dots!(instructions, |d| pack_for(d));
     let mut left = [const { QuantizedWeights::ZERO }; GROUP];
     let left = &mut left[..parts.len()];
     for (q, (left, part)) in left.iter_mut().zip(parts).enumerate() {
-        left.fill(d, &mut weights[q * CHUNK..], *part, chunk, seen);
+        left.fill((instructions.vectors, pack), &mut weights[q * CHUNK..], *part, chunk, seen);
     }
-    // Strip by strip, so that all queries of the group find the values in L1.
+    with_dots!(instructions, |d| mix_strips::<_, V>(d, columns, left, chunk, seen, sums));
+}
+
+/// Computes the sums of all columns, strip by strip, so that all queries of the group find the values in L1.
+#[inline(always)]
+fn mix_strips<D: IntegerDot, const V: usize>(
+    d: D,
+    columns: usize,
+    left: &[QuantizedWeights],
+    chunk: &KvChunk<'_>,
+    seen: &Range<usize>,
+    sums: &mut [f32],
+) {
     let strips = columns / 16 / V;
     for vector in (0..strips).map(|strip| strip * V) {
         mix_strip::<D, V>(d, left, (columns, vector), chunk, seen, sums);

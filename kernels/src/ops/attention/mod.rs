@@ -45,6 +45,7 @@ mod amx;
 mod avx_vnni;
 mod digits;
 mod flash;
+mod instructions;
 mod int14;
 mod int8;
 mod kv_chunk;

@@ -1,7 +1,8 @@
 //! Attention with NEON, and with its byte dot products for integer caches: one function for both, since only the inner
 //! loops differ.
 
-use super::flash::attend_with_dots;
+use super::flash::attend_with_instructions;
+use super::instructions::Instructions;
 use super::{AttentionArguments, Function, HeadCache, KeySpan, Query};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
@@ -45,5 +46,6 @@ fn attend(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    attend_with_dots(Neon::inside(), dots, arguments, queries, cache, span, scratch, out);
+    let instructions = Instructions { vectors: Neon::inside(), dots };
+    attend_with_instructions(instructions, arguments, queries, cache, span, scratch, out);
 }
