@@ -31,6 +31,7 @@ fn shell(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    let instructions = Instructions { vectors: Avx2::inside(), dots: Some(AvxVnni::inside()) };
+    let dots = AvxVnni::inside();
+    let instructions = Instructions { vectors: Avx2::inside(), dots: Some(dots), matrices: None::<AvxVnni> };
     attend_with_instructions(instructions, arguments, queries, cache, span, scratch, out);
 }

@@ -3,9 +3,10 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use super::instructions::{Instructions, with_dots};
+use super::instructions::{Instructions, with_dots, with_matrices};
 use super::int8::{self, QuantizedQueries};
 use super::int14::{self, RotatedQueries};
+use super::int14_dot::Int14Dot;
 use super::kv_chunk::{KvChunk, for_size, groups};
 use super::online_softmax::{ChunkPositions, SoftmaxState, merge, weights};
 use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
@@ -70,8 +71,8 @@ enum PreparedQueries<'a> {
 
 impl<'a> PreparedQueries<'a> {
     #[inline(always)]
-    fn new<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>>(
-        instructions: Instructions<S, D>,
+    fn new<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot, M: Int14Dot>(
+        instructions: Instructions<S, D, M>,
         cache: CacheType,
         queries: &[Query<'_>],
         columns: usize,
@@ -89,14 +90,14 @@ impl<'a> PreparedQueries<'a> {
 }
 
 /// Products with SIMD, `V` vectors at a time.
-struct Vectors<'a, S, D, const V: usize> {
+struct Vectors<'a, S, D, M, const V: usize> {
     columns: usize,
     prepared: PreparedQueries<'a>,
-    instructions: Instructions<S, D>,
+    instructions: Instructions<S, D, M>,
 }
 
-impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usize> AttentionProducts<S>
-    for Vectors<'_, S, D, V>
+impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot, M: Int14Dot, const V: usize> AttentionProducts<S>
+    for Vectors<'_, S, D, M, V>
 {
     #[inline(always)]
     fn score(
@@ -129,7 +130,7 @@ impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usi
                 with_dots!(self.instructions, |d| int8::score::<_, V>(d, queries, group, chunk, seen, scores))
             }
             PreparedQueries::Int14(queries) => {
-                with_dots!(self.instructions, |d| int14::score::<_, V>(
+                with_matrices!(self.instructions, |d| int14::score::<_, V>(
                     d, queries, group, chunk, seen, scores
                 ))
             }
@@ -160,10 +161,10 @@ impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usi
             PreparedQueries::F16 => float!(F16Numbers),
             PreparedQueries::F32 => float!(F32Numbers),
             PreparedQueries::Int8(_) => {
-                int8::mix::<_, _, V>(self.instructions, columns, parts, chunk, seen, weights, sums)
+                int8::mix::<_, _, _, V>(self.instructions, columns, parts, chunk, seen, weights, sums)
             }
             PreparedQueries::Int14(_) => {
-                int14::mix::<_, _, V>(self.instructions, columns, parts, chunk, seen, weights, sums)
+                int14::mix::<_, _, _, V>(self.instructions, columns, parts, chunk, seen, weights, sums)
             }
         }
     }
@@ -179,13 +180,13 @@ pub(super) fn attend<S: Simd + IntegerDot<Vectors = S>>(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    let instructions = Instructions { vectors: s, dots: None::<S> };
+    let instructions = Instructions { vectors: s, dots: None::<S>, matrices: None::<S> };
     attend_with_instructions(instructions, arguments, queries, cache, span, scratch, out);
 }
 
 #[inline(always)]
-pub(super) fn attend_with_instructions<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>>(
-    instructions: Instructions<S, D>,
+pub(super) fn attend_with_instructions<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot, M: Int14Dot>(
+    instructions: Instructions<S, D, M>,
     arguments: &AttentionArguments,
     queries: &[Query<'_>],
     cache: &dyn HeadCache,
@@ -200,10 +201,10 @@ pub(super) fn attend_with_instructions<S: Simd + IntegerDot<Vectors = S>, D: Int
     let prepared = PreparedQueries::new(instructions, arguments.cache, queries, columns, words);
     // As many vectors as fit in the registers beside the accumulators.
     if const { S::REGISTERS >= 32 } {
-        let products = Vectors::<S, D, 4> { columns, prepared, instructions };
+        let products = Vectors::<_, _, _, 4> { columns, prepared, instructions };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
     } else {
-        let products = Vectors::<S, D, 1> { columns, prepared, instructions };
+        let products = Vectors::<_, _, _, 1> { columns, prepared, instructions };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
     }
 }

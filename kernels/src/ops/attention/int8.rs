@@ -136,8 +136,8 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Score<'_, Q,
 
 /// Computes the weighted sums of some blocks' values for a group's queries.
 #[inline(always)]
-pub(super) fn mix<S: IntegerDot<Vectors = S> + Simd, D: IntegerDot<Vectors = S>, const V: usize>(
-    instructions: Instructions<S, D>,
+pub(super) fn mix<S: IntegerDot<Vectors = S> + Simd, D: IntegerDot, M, const V: usize>(
+    instructions: Instructions<S, D, M>,
     columns: usize,
     parts: &[ChunkPositions],
     chunk: &KvChunk<'_>,
