@@ -16,6 +16,8 @@ mod avx_vnni;
 mod neon;
 #[cfg(target_arch = "aarch64")]
 mod neon_dotprod;
+#[cfg(target_arch = "aarch64")]
+mod neon_i8mm;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx_vnni::AvxVnni;
@@ -27,6 +29,8 @@ pub(crate) use avx512::Avx512;
 pub(crate) use neon::Neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon_dotprod::NeonDotprod;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon_i8mm::NeonI8mm;
 pub(crate) use scalar::Scalar;
 
 /// Lanes of the virtual vector.

@@ -1,6 +1,7 @@
 //! Attention with AVX2, and with the dot products of AVX-VNNI for integer caches.
 
-use super::flash::attend_with_dots;
+use super::flash::attend_with_instructions;
+use super::instructions::Instructions;
 use super::{AttentionArguments, Function, HeadCache, KeySpan, Query};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
@@ -30,6 +31,7 @@ fn shell(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    let dots = Some(AvxVnni::inside());
-    attend_with_dots(Avx2::inside(), dots, arguments, queries, cache, span, scratch, out);
+    let dots = AvxVnni::inside();
+    let instructions = Instructions { vectors: Avx2::inside(), dots: Some(dots), matrices: None::<AvxVnni> };
+    attend_with_instructions(instructions, arguments, queries, cache, span, scratch, out);
 }

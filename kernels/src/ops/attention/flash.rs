@@ -3,8 +3,10 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
+use super::instructions::{Instructions, with_dots, with_matrices};
 use super::int8::{self, QuantizedQueries};
 use super::int14::{self, RotatedQueries};
+use super::int14_dot::Int14Dot;
 use super::kv_chunk::{KvChunk, for_size, groups};
 use super::online_softmax::{ChunkPositions, SoftmaxState, merge, weights};
 use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
@@ -69,8 +71,8 @@ enum PreparedQueries<'a> {
 
 impl<'a> PreparedQueries<'a> {
     #[inline(always)]
-    fn new<D: IntegerDot>(
-        d: D,
+    fn new<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot, M: Int14Dot>(
+        instructions: Instructions<S, D, M>,
         cache: CacheType,
         queries: &[Query<'_>],
         columns: usize,
@@ -79,35 +81,23 @@ impl<'a> PreparedQueries<'a> {
         match cache {
             CacheType::F16 => Self::F16,
             CacheType::F32 => Self::F32,
-            CacheType::Int8 => Self::Int8(QuantizedQueries::new(d.vectors(), queries, columns, scratch)),
-            CacheType::Int14 => Self::Int14(RotatedQueries::new(d, queries, columns, scratch)),
+            CacheType::Int8 => {
+                Self::Int8(QuantizedQueries::new(instructions.vectors, queries, columns, scratch))
+            }
+            CacheType::Int14 => Self::Int14(RotatedQueries::new(instructions, queries, columns, scratch)),
         }
     }
 }
 
-/// Expands `$body` with the better integer dot products if there are any, else with those of the vectors.
-macro_rules! with_dots {
-    ($dots:expr, $s:expr, |$d:ident| $body:expr) => {
-        match $dots {
-            Some($d) => $body,
-            None => {
-                let $d = $s;
-                $body
-            }
-        }
-    };
-}
-
 /// Products with SIMD, `V` vectors at a time.
-struct Vectors<'a, D, const V: usize> {
+struct Vectors<'a, S, D, M, const V: usize> {
     columns: usize,
     prepared: PreparedQueries<'a>,
-    /// Better integer dot products than those of the vectors.
-    dots: Option<D>,
+    instructions: Instructions<S, D, M>,
 }
 
-impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usize> AttentionProducts<S>
-    for Vectors<'_, D, V>
+impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot, M: Int14Dot, const V: usize> AttentionProducts<S>
+    for Vectors<'_, S, D, M, V>
 {
     #[inline(always)]
     fn score(
@@ -137,10 +127,12 @@ impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usi
             PreparedQueries::F16 => float!(F16Numbers),
             PreparedQueries::F32 => float!(F32Numbers),
             PreparedQueries::Int8(queries) => {
-                with_dots!(self.dots, s, |d| int8::score::<_, V>(d, queries, group, chunk, seen, scores))
+                with_dots!(self.instructions, |d| int8::score::<_, V>(d, queries, group, chunk, seen, scores))
             }
             PreparedQueries::Int14(queries) => {
-                with_dots!(self.dots, s, |d| int14::score::<_, V>(d, queries, group, chunk, seen, scores))
+                with_matrices!(self.instructions, |d| int14::score::<_, V>(
+                    d, queries, group, chunk, seen, scores
+                ))
             }
         }
     }
@@ -169,11 +161,11 @@ impl<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>, const V: usi
             PreparedQueries::F16 => float!(F16Numbers),
             PreparedQueries::F32 => float!(F32Numbers),
             PreparedQueries::Int8(_) => {
-                with_dots!(self.dots, s, |d| int8::mix::<_, V>(d, columns, parts, chunk, seen, weights, sums))
+                int8::mix::<_, _, _, V>(self.instructions, columns, parts, chunk, seen, weights, sums)
             }
-            PreparedQueries::Int14(_) => with_dots!(self.dots, s, |d| int14::mix::<_, V>(
-                d, columns, parts, chunk, seen, weights, sums
-            )),
+            PreparedQueries::Int14(_) => {
+                int14::mix::<_, _, _, V>(self.instructions, columns, parts, chunk, seen, weights, sums)
+            }
         }
     }
 }
@@ -188,14 +180,13 @@ pub(super) fn attend<S: Simd + IntegerDot<Vectors = S>>(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    attend_with_dots(s, None::<S>, arguments, queries, cache, span, scratch, out);
+    let instructions = Instructions { vectors: s, dots: None::<S>, matrices: None::<S> };
+    attend_with_instructions(instructions, arguments, queries, cache, span, scratch, out);
 }
 
-/// [`attend`] with better integer dot products than those of the vectors, if there are any.
 #[inline(always)]
-pub(super) fn attend_with_dots<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<Vectors = S>>(
-    s: S,
-    dots: Option<D>,
+pub(super) fn attend_with_instructions<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot, M: Int14Dot>(
+    instructions: Instructions<S, D, M>,
     arguments: &AttentionArguments,
     queries: &[Query<'_>],
     cache: &dyn HeadCache,
@@ -203,16 +194,17 @@ pub(super) fn attend_with_dots<S: Simd + IntegerDot<Vectors = S>, D: IntegerDot<
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
+    let s = instructions.vectors;
     let queries = &queries[..queries.len().min(QUERIES)];
     let columns = padded(arguments.head_size);
     let (scratch, words) = AttentionScratch::new(scratch, columns, GROUP);
-    let prepared = with_dots!(dots, s, |d| PreparedQueries::new(d, arguments.cache, queries, columns, words));
+    let prepared = PreparedQueries::new(instructions, arguments.cache, queries, columns, words);
     // As many vectors as fit in the registers beside the accumulators.
     if const { S::REGISTERS >= 32 } {
-        let products = Vectors::<D, 4> { columns, prepared, dots };
+        let products = Vectors::<_, _, _, 4> { columns, prepared, instructions };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
     } else {
-        let products = Vectors::<D, 1> { columns, prepared, dots };
+        let products = Vectors::<_, _, _, 1> { columns, prepared, instructions };
         attend_with::<S, _, GROUP>(s, arguments, queries, products, cache, span, scratch, out);
     }
 }

@@ -3,6 +3,8 @@
 use core::ops::Range;
 
 use super::digits::{Scaled, ScaledWeights, WORDS, scales};
+use super::instructions::{Instructions, with_dots, with_matrices};
+use super::int14_dot::{Factors, Int14Dot};
 use super::kv_chunk::{KvChunk, groups, query_rows};
 use super::online_softmax::ChunkPositions;
 use super::tile::or_same;
@@ -35,6 +37,12 @@ impl<'a> DigitPlanes<'a> {
         let Scaled { words, scales } = Scaled::new(words);
         let (high, low) = words.split_at(words.len() / 2);
         Self { high, low, scales }
+    }
+
+    /// Returns some lines of both digits.
+    #[inline(always)]
+    fn lines(self, lines: Range<usize>) -> [&'a [[u32; 16]]; 2] {
+        [self.high, self.low].map(|plane| &plane[lines.clone()])
     }
 }
 
@@ -81,11 +89,17 @@ impl RotatedRowScale {
     }
 }
 
+/// [`Int14Dot::pack`] of some instructions.
+type Pack = fn(&[i16; LANES]) -> [Factors; LANES / 4];
+
+fn pack_for<D: Int14Dot>(_: D) -> Pack {
+    D::pack
+}
+
 /// Queries as 14-bit integers.
 pub(super) struct RotatedQueries<'a> {
-    /// The factors of each query for [`IntegerDot::add_products`], in two floats each, query by query; there is room for
-    /// [`QUERIES`].
-    pub factors: &'a [[f32; 2]],
+    /// The factors of each query, query by query; there is room for [`QUERIES`].
+    pub factors: &'a [Factors],
     /// Factors per query.
     pub count: usize,
     /// The scale of each query, divided by the width of the rotation.
@@ -95,12 +109,13 @@ pub(super) struct RotatedQueries<'a> {
 impl<'a> RotatedQueries<'a> {
     /// Rotates and quantizes `queries`. `scratch` has one float per two of the `columns` of every query.
     #[inline(always)]
-    pub(super) fn new<D: IntegerDot>(
-        d: D,
+    pub(super) fn new<S: IntegerDot<Vectors = S> + Simd, D: IntegerDot, M: Int14Dot>(
+        instructions: Instructions<S, D, M>,
         queries: &[Query<'_>],
         columns: usize,
         scratch: &'a mut [f32],
     ) -> Self {
+        let pack = with_matrices!(instructions, |d| pack_for(d));
         let count = columns / 4;
         let mut scales = [0.0; QUERIES];
         let factors = scratch.as_chunks_mut().0;
@@ -111,25 +126,12 @@ impl<'a> RotatedQueries<'a> {
             let (values, padding) = row.split_at_mut(query.values.len());
             values.copy_from_slice(query.values);
             padding.fill(0.0);
-            *scale = rotate_and_quantize(d.vectors(), row, |at, integers| {
-                for (to, four) in factors[at / 4..].iter_mut().zip(D::factors(integers)) {
-                    *to = split_factors(four);
-                }
+            *scale = rotate_and_quantize(instructions.vectors, row, |at, integers| {
+                factors[at / 4..][..LANES / 4].copy_from_slice(&pack(integers));
             });
         }
         Self { factors, count, scales }
     }
-}
-
-/// Returns factors as two floats.
-fn split_factors(factors: u64) -> [f32; 2] {
-    [f32::from_bits(factors as u32), f32::from_bits((factors >> 32) as u32)]
-}
-
-/// Returns factors from two floats.
-#[inline(always)]
-fn join_factors(factors: [f32; 2]) -> u64 {
-    u64::from(factors[0].to_bits()) | u64::from(factors[1].to_bits()) << 32
 }
 
 /// Rotates a query in place and calls `take` with sixteen integers at a time and their column. Returns the scale, divided
@@ -154,7 +156,7 @@ pub(super) fn rotate_and_quantize<S: Simd>(
 
 /// Computes the dot products of a group's queries with the keys of some blocks, `V` vectors at a time.
 #[inline(always)]
-pub(super) fn score<D: IntegerDot, const V: usize>(
+pub(super) fn score<D: Int14Dot, const V: usize>(
     d: D,
     queries: &RotatedQueries<'_>,
     group: Range<usize>,
@@ -163,15 +165,16 @@ pub(super) fn score<D: IntegerDot, const V: usize>(
     scores: &mut [f32],
 ) {
     // Block by block, so that all queries of the group find the keys in L1.
-    for block in seen.clone() {
+    for place in seen.start * D::LANE_PARTS..seen.end * D::LANE_PARTS {
+        let (block, lane_part) = (place / D::LANE_PARTS, place % D::LANE_PARTS);
         for part in groups(group.len(), (D::SUMS / V).min(3)) {
             let scores = &mut scores[part.start * CHUNK + block * BLOCK..];
             let first = group.start + part.start;
             match part.len() {
-                1 => d.outline(Int14Score::<1, V> { queries, first, chunk, block, scores }),
-                2 => d.outline(Int14Score::<2, V> { queries, first, chunk, block, scores }),
+                1 => d.outline(Int14Score::<1, V> { queries, first, chunk, block, lane_part, scores }),
+                2 => d.outline(Int14Score::<2, V> { queries, first, chunk, block, lane_part, scores }),
                 _ if const { D::SUMS / V < 3 } => {}
-                _ => d.outline(Int14Score::<3, V> { queries, first, chunk, block, scores }),
+                _ => d.outline(Int14Score::<3, V> { queries, first, chunk, block, lane_part, scores }),
             }
         }
     }
@@ -183,14 +186,15 @@ struct Int14Score<'a, const Q: usize, const V: usize> {
     first: usize,
     chunk: &'a KvChunk<'a>,
     block: usize,
+    lane_part: usize,
     scores: &'a mut [f32],
 }
 
-impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Int14Score<'_, Q, V> {
+impl<D: Int14Dot, const Q: usize, const V: usize> Outlined<D> for Int14Score<'_, Q, V> {
     #[inline(always)]
     fn run(self, d: D) {
         let s = d.vectors();
-        let Self { queries, first, chunk, block, scores } = self;
+        let Self { queries, first, chunk, block, lane_part, scores } = self;
         let count = queries.count;
         let scales = &queries.scales[first..][..Q];
         let left: [_; Q] = query_rows(queries.factors, first, count);
@@ -199,57 +203,71 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Int14Score<'
         let keys = DigitPlanes::new(keys);
         for panel in (0..BLOCK / PANEL).step_by(V) {
             let panels = panel * count..(panel + V) * count;
-            let ahead = [ahead.high, ahead.low].map(|lines| &lines[panels.clone()]);
-            let [high, low] = [keys.high, keys.low].map(|lines| &lines[panels.clone()]);
-            let mut sums = [[d.zero_sums(); V]; Q];
-            for c in 0..count {
-                for v in 0..V {
-                    s.prefetch(&ahead[0][c * V + v][0]);
-                    s.prefetch(&ahead[1][c * V + v][0]);
-                }
-                for v in 0..V {
-                    let quads = d.quads(&high[v * count + c], &low[v * count + c]);
-                    for q in 0..Q {
-                        sums[q][v] = d.add_products(sums[q][v], quads, join_factors(left[q][c]));
-                    }
-                }
-            }
-            for q in 0..Q {
-                let to = &mut scores[q * CHUNK + panel * PANEL..];
-                for (v, to) in to.as_chunks_mut().0.iter_mut().enumerate().take(V) {
-                    let scale = s.mul(s.load_words(&keys.scales[panel + v]), s.splat(scales[q]));
-                    s.store(s.mul(s.float(d.totals(sums[q][v])), scale), to);
+            let (lines, ahead) = (keys.lines(panels.clone()), ahead.lines(panels));
+            let mut sums = [[d.zero_sums(); Q]; V];
+            add_lines(d, &mut sums, lines, ahead, lane_part, left);
+            for (v, sums) in (panel..).zip(sums) {
+                for q in 0..Q {
+                    let scale = s.mul(s.load_words(&keys.scales[v]), s.splat(scales[q]));
+                    let to = &mut scores[q * CHUNK..].as_chunks_mut().0[v];
+                    d.store_scaled(sums[q], lane_part, scale, to);
                 }
             }
         }
     }
 }
 
+/// Adds the products of `Q` rows and the lines of `V` vectors to the sums of a part of the lanes. The lines in `ahead` are
+/// prefetched.
+#[inline(always)]
+fn add_lines<D: Int14Dot, const Q: usize, const V: usize>(
+    d: D,
+    sums: &mut [[D::Sums; Q]; V],
+    lines: [&[[u32; 16]]; 2],
+    ahead: [&[[u32; 16]]; 2],
+    lane_part: usize,
+    left: [&[Factors]; Q],
+) {
+    let s = d.vectors();
+    let left = left.map(|row| D::steps(row));
+    let steps = left[0].len();
+    let [high, low]: [[_; V]; 2] =
+        lines.map(|lines| core::array::from_fn(|v| &D::steps(lines)[v * steps..][..steps]));
+    let ahead = ahead.map(|lines| &D::steps(lines).as_chunks::<V>().0[..steps]);
+    for step in 0..steps {
+        for (high, low) in ahead[0][step].iter().zip(&ahead[1][step]) {
+            s.prefetch(high);
+            s.prefetch(low);
+        }
+        for v in 0..V {
+            let factors = left.map(|row| &row[step]);
+            d.add_products(&mut sums[v], &high[v][step], &low[v][step], lane_part, factors);
+        }
+    }
+}
+
 /// The weights of a query in a chunk as 14-bit integers.
 struct QuantizedWeights {
-    /// The factors of four positions each for [`IntegerDot::add_products`].
-    factors: [u64; CHUNK / 4],
+    factors: [Factors; CHUNK / 4],
     scale: f32,
 }
 
 impl QuantizedWeights {
-    const ZERO: Self = Self { factors: [0; CHUNK / 4], scale: 0.0 };
+    const ZERO: Self = Self { factors: [[0.0; 2]; CHUNK / 4], scale: 0.0 };
 
     /// Multiplies a query's weights by the scales of the values and quantizes them.
     #[inline(always)]
-    fn fill<D: IntegerDot>(
+    fn fill<S: Simd>(
         &mut self,
-        d: D,
+        (s, pack): (S, Pack),
         weights: &mut [f32],
         part: ChunkPositions,
         chunk: &KvChunk<'_>,
         seen: &Range<usize>,
     ) {
-        let weights = ScaledWeights::new(d.vectors(), weights, part, chunk, seen);
-        self.scale = weights.quantize(d.vectors(), |vector, integers| {
-            for (to, four) in self.factors[vector * 4..].iter_mut().zip(D::factors(integers)) {
-                *to = four;
-            }
+        let weights = ScaledWeights::new(s, weights, part, chunk, seen);
+        self.scale = weights.quantize(s, |vector, integers| {
+            self.factors.as_chunks_mut().0[vector] = pack(integers);
         });
     }
 }
@@ -271,8 +289,8 @@ impl ScaledWeights<'_> {
 
 /// Computes the weighted sums of some blocks' values for a group's queries.
 #[inline(always)]
-pub(super) fn mix<D: IntegerDot, const V: usize>(
-    d: D,
+pub(super) fn mix<S: IntegerDot<Vectors = S> + Simd, D: IntegerDot, M: Int14Dot, const V: usize>(
+    instructions: Instructions<S, D, M>,
     columns: usize,
     parts: &[ChunkPositions],
     chunk: &KvChunk<'_>,
@@ -280,12 +298,25 @@ pub(super) fn mix<D: IntegerDot, const V: usize>(
     weights: &mut [f32],
     sums: &mut [f32],
 ) {
+    let pack = with_matrices!(instructions, |d| pack_for(d));
     let mut left = [const { QuantizedWeights::ZERO }; GROUP];
     let left = &mut left[..parts.len()];
     for (q, (left, part)) in left.iter_mut().zip(parts).enumerate() {
-        left.fill(d, &mut weights[q * CHUNK..], *part, chunk, seen);
+        left.fill((instructions.vectors, pack), &mut weights[q * CHUNK..], *part, chunk, seen);
     }
-    // Strip by strip, so that all queries of the group find the values in L1.
+    with_matrices!(instructions, |d| mix_strips::<_, V>(d, columns, left, chunk, seen, sums));
+}
+
+/// Computes the sums of all columns, strip by strip, so that all queries of the group find the values in L1.
+#[inline(always)]
+fn mix_strips<D: Int14Dot, const V: usize>(
+    d: D,
+    columns: usize,
+    left: &[QuantizedWeights],
+    chunk: &KvChunk<'_>,
+    seen: &Range<usize>,
+    sums: &mut [f32],
+) {
     let strips = columns / 16 / V;
     for vector in (0..strips).map(|strip| strip * V) {
         mix_strip::<D, V>(d, left, (columns, vector), chunk, seen, sums);
@@ -297,7 +328,7 @@ pub(super) fn mix<D: IntegerDot, const V: usize>(
 
 /// Computes the sums of `V` column vectors for a group's queries.
 #[inline(always)]
-fn mix_strip<D: IntegerDot, const V: usize>(
+fn mix_strip<D: Int14Dot, const V: usize>(
     d: D,
     left: &[QuantizedWeights],
     (columns, vector): (usize, usize),
@@ -308,17 +339,19 @@ fn mix_strip<D: IntegerDot, const V: usize>(
     for part in groups(left.len(), (D::SUMS / V).min(3)) {
         let sums = &mut sums[part.start * columns + vector * 16..];
         let left = &left[part];
+        macro_rules! strips {
+            ($queries:literal) => {
+                for lane_part in 0..D::LANE_PARTS {
+                    let (left, sums) = (left.first_chunk::<$queries>(), &mut *sums);
+                    d.outline(Int14Strip::<_, V> { left, columns, vector, chunk, seen, lane_part, sums });
+                }
+            };
+        }
         match left.len() {
-            1 => {
-                d.outline(Int14Strip::<1, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
-            }
-            2 => {
-                d.outline(Int14Strip::<2, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
-            }
+            1 => strips!(1),
+            2 => strips!(2),
             _ if const { D::SUMS / V < 3 } => {}
-            _ => {
-                d.outline(Int14Strip::<3, V> { left: left.first_chunk(), columns, vector, chunk, seen, sums })
-            }
+            _ => strips!(3),
         }
     }
 }
@@ -330,39 +363,28 @@ struct Int14Strip<'a, const Q: usize, const V: usize> {
     vector: usize,
     chunk: &'a KvChunk<'a>,
     seen: &'a Range<usize>,
+    lane_part: usize,
     sums: &'a mut [f32],
 }
 
-impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Int14Strip<'_, Q, V> {
+impl<D: Int14Dot, const Q: usize, const V: usize> Outlined<D> for Int14Strip<'_, Q, V> {
     #[inline(always)]
     fn run(self, d: D) {
         let s = d.vectors();
-        let Self { left, columns, vector, chunk, seen, sums: out } = self;
+        let Self { left, columns, vector, chunk, seen, lane_part, sums: out } = self;
         let Some(left) = left else { return };
-        let mut sums = [[d.zero_sums(); V]; Q];
+        let mut sums = [[d.zero_sums(); Q]; V];
         for block in seen.clone() {
             let (values, next) = chunk.values(block);
-            let run = vector * WORDS..(vector + V) * WORDS;
-            let ahead = DigitPlanes::new(or_same(next, values));
-            let ahead = [ahead.high, ahead.low].map(|lines| &lines[run.clone()]);
-            let values = DigitPlanes::new(values);
-            let [high, low] = [values.high, values.low].map(|lines| &lines[run.clone()]);
-            for group in 0..WORDS {
-                for v in 0..V {
-                    s.prefetch(&ahead[0][group * V + v][0]);
-                    s.prefetch(&ahead[1][group * V + v][0]);
-                    let quads = d.quads(&high[v * WORDS + group], &low[v * WORDS + group]);
-                    for q in 0..Q {
-                        let factors = left[q].factors[block * WORDS + group];
-                        sums[q][v] = d.add_products(sums[q][v], quads, factors);
-                    }
-                }
-            }
+            let [lines, ahead] = [values, or_same(next, values)]
+                .map(|words| DigitPlanes::new(words).lines(vector * WORDS..(vector + V) * WORDS));
+            let left = left.each_ref().map(|left| &left.factors[block * WORDS..][..WORDS]);
+            add_lines(d, &mut sums, lines, ahead, lane_part, left);
         }
-        for (q, (left, sums)) in left.iter().zip(sums).enumerate() {
-            for (v, sums) in sums.into_iter().enumerate() {
-                let sum = s.mul(s.float(d.totals(sums)), s.splat(left.scale));
-                s.store_part(sum, &mut out[q * columns + v * 16..][..16]);
+        for (v, sums) in sums.into_iter().enumerate() {
+            for q in 0..Q {
+                let to = &mut out[q * columns..].as_chunks_mut().0[v];
+                d.store_scaled(sums[q], lane_part, s.splat(left[q].scale), to);
             }
         }
     }

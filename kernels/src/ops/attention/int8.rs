@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::digits::{Digits, Scaled, WORDS, scales};
+use super::instructions::{Instructions, with_dots};
 use super::kv_chunk::{KvChunk, for_size, groups, query_rows};
 use super::online_softmax::ChunkPositions;
 use super::tile::or_same;
@@ -135,8 +136,8 @@ impl<D: IntegerDot, const Q: usize, const V: usize> Outlined<D> for Score<'_, Q,
 
 /// Computes the weighted sums of some blocks' values for a group's queries.
 #[inline(always)]
-pub(super) fn mix<D: IntegerDot, const V: usize>(
-    d: D,
+pub(super) fn mix<S: IntegerDot<Vectors = S> + Simd, D: IntegerDot, M, const V: usize>(
+    instructions: Instructions<S, D, M>,
     columns: usize,
     parts: &[ChunkPositions],
     chunk: &KvChunk<'_>,
@@ -144,19 +145,18 @@ pub(super) fn mix<D: IntegerDot, const V: usize>(
     weights: &mut [f32],
     sums: &mut [f32],
 ) {
-    let s = d.vectors();
     // Two digits per weight: half as many queries fill the registers.
     for group in groups(parts.len(), GROUP / 2) {
         let mut left = [const { Digits::ZERO }; GROUP / 2];
         for (q, left) in group.clone().zip(&mut left) {
-            left.fill(s, &mut weights[q * CHUNK..], parts[q], chunk, seen);
+            left.fill(instructions.vectors, &mut weights[q * CHUNK..], parts[q], chunk, seen);
         }
         let sums = &mut sums[group.start * columns..];
-        match group.len() {
+        with_dots!(instructions, |d| match group.len() {
             1 => d.outline(Strips::<1, V> { left: left.first_chunk(), columns, chunk, seen, sums }),
             2 => d.outline(Strips::<2, V> { left: left.first_chunk(), columns, chunk, seen, sums }),
             _ => d.outline(Strips::<{ GROUP / 2 }, V> { left: Some(&left), columns, chunk, seen, sums }),
-        }
+        });
     }
 }
 

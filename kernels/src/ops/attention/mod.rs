@@ -45,7 +45,11 @@ mod amx;
 mod avx_vnni;
 mod digits;
 mod flash;
+#[cfg(target_arch = "aarch64")]
+mod i8mm;
+mod instructions;
 mod int14;
+mod int14_dot;
 mod int8;
 mod kv_chunk;
 #[cfg(target_arch = "aarch64")]
@@ -256,10 +260,10 @@ pub(crate) static LIST: &[Kernel<Function>] =
 #[cfg(target_arch = "aarch64")]
 pub(crate) static LIST: &[Kernel<Function>] = &{
     #[cfg(feature = "portable")]
-    let list = [neon::DOTPROD, neon::NEON, VECTORS[1]];
+    let list = [neon::I8MM, neon::DOTPROD, neon::NEON, VECTORS[1]];
     #[cfg(not(feature = "portable"))]
-    let list = [neon::DOTPROD, neon::NEON];
-    assert!(VECTORS.len() + 1 == list.len(), "one more kernel than vectors have");
+    let list = [neon::I8MM, neon::DOTPROD, neon::NEON];
+    assert!(VECTORS.len() + 2 == list.len(), "two more kernels than vectors have");
     list
 };
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

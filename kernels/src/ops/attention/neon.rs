@@ -1,15 +1,18 @@
-//! Attention with NEON, and with its byte dot products for integer caches: one function for both, since only the inner
-//! loops differ.
+//! Attention with NEON, and with its byte dot products and matrix products for integer caches: one function for all, since
+//! only the inner loops differ.
 
-use super::flash::attend_with_dots;
+use super::flash::attend_with_instructions;
+use super::instructions::Instructions;
 use super::{AttentionArguments, Function, HeadCache, KeySpan, Query};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
-use crate::simd::{Neon, NeonDotprod};
+use crate::simd::{Neon, NeonDotprod, NeonI8mm};
 
 pub(super) const NEON: Kernel<Function> = Kernel::new("attention-neon", CpuFeatures::NEON, neon);
 pub(super) const DOTPROD: Kernel<Function> =
     Kernel::new("attention-dotprod", CpuFeatures::NEON.with(CpuFeatures::DOTPROD), dotprod);
+pub(super) const I8MM: Kernel<Function> =
+    Kernel::new("attention-i8mm", CpuFeatures::NEON.with(CpuFeatures::DOTPROD).with(CpuFeatures::I8MM), i8mm);
 
 fn neon(
     arguments: &AttentionArguments,
@@ -19,7 +22,7 @@ fn neon(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    attend(None, arguments, queries, cache, span, scratch, out);
+    attend(None, None, arguments, queries, cache, span, scratch, out);
 }
 
 fn dotprod(
@@ -32,12 +35,10 @@ fn dotprod(
 ) {
     // SAFETY: the kernel list selects this entry only if the processor has dot products.
     let dots = unsafe { NeonDotprod::inside() };
-    attend(Some(dots), arguments, queries, cache, span, scratch, out);
+    attend(Some(dots), None, arguments, queries, cache, span, scratch, out);
 }
 
-#[inline(never)]
-fn attend(
-    dots: Option<NeonDotprod>,
+fn i8mm(
     arguments: &AttentionArguments,
     queries: &[Query<'_>],
     cache: &dyn HeadCache,
@@ -45,5 +46,23 @@ fn attend(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    attend_with_dots(Neon::inside(), dots, arguments, queries, cache, span, scratch, out);
+    // SAFETY: the kernel list selects this entry only if the processor has dot and matrix products.
+    let matrices = unsafe { NeonI8mm::inside() };
+    let several = (queries.len() > 1).then_some(matrices);
+    attend(Some(matrices.dotprod()), several, arguments, queries, cache, span, scratch, out);
+}
+
+#[inline(never)]
+fn attend(
+    dots: Option<NeonDotprod>,
+    matrices: Option<NeonI8mm>,
+    arguments: &AttentionArguments,
+    queries: &[Query<'_>],
+    cache: &dyn HeadCache,
+    span: KeySpan,
+    scratch: &mut [f32],
+    out: &mut [&mut [f32]],
+) {
+    let instructions = Instructions { vectors: Neon::inside(), dots, matrices };
+    attend_with_instructions(instructions, arguments, queries, cache, span, scratch, out);
 }

@@ -4,7 +4,6 @@
 //! single row uses `sdot`.
 
 use core::arch::aarch64::*;
-use core::arch::asm;
 use core::ops::Range;
 
 use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
@@ -15,7 +14,7 @@ use super::tile::{self, HalfBlock, LoopExtent, QuantizedRow, row_sum, scaled_sum
 use super::{Function, MatmulOperands, Output, run};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
-use crate::simd::{NeonDotprod, outline_with};
+use crate::simd::NeonI8mm;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-i8mm", CpuFeatures::NEON.with(CpuFeatures::DOTPROD).with(CpuFeatures::I8MM), i8mm);
@@ -27,7 +26,7 @@ fn i8mm(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, 
 
 #[target_feature(enable = "neon,dotprod,i8mm")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<I8mm, Shapes, RowShapes>(I8mm::inside(), product, rows, panels, out);
+    run::run::<NeonI8mm, Shapes, RowShapes>(NeonI8mm::inside(), product, rows, panels, out);
 }
 
 tile_shapes!(
@@ -39,69 +38,38 @@ tile_shapes!(
     RowShapes, 1 => 4, 4 => 4, 2 => 4
 );
 
-/// A token that proves that the processor has the `dotprod` and `i8mm` extensions.
-#[derive(Clone, Copy)]
-pub(super) struct I8mm(NeonDotprod);
-
 /// Integer accumulators of one vector of outputs for pairs of rows: `[pair][half]` holds, row-major, outputs 0 and 1 or
 /// 2 and 3. Of `M` pairs the first half is used: `M` is the number of rows.
 type Squares<const M: usize> = [[int32x4_t; 2]; M];
 
-impl I8mm {
-    #[inline]
-    #[target_feature(enable = "neon,dotprod,i8mm")]
-    fn inside() -> Self {
-        Self(NeonDotprod::inside())
-    }
-
-    /// Adds the product of the 2 × 8 matrix in `a` with the 2 × 8 matrix in `weights`, transposed.
-    #[inline(always)]
-    fn square(self, sum: int32x4_t, a: int32x4_t, weights: uint32x4_t) -> int32x4_t {
-        let mut sum = sum;
-        // SAFETY: `self` proves that the processor has the instruction, which only accesses its registers.
-        unsafe {
-            asm!(
-                "smmla {sum:v}.4s, {a:v}.16b, {weights:v}.16b",
-                sum = inout(vreg) sum,
-                a = in(vreg) a,
-                weights = in(vreg) weights,
-                options(pure, nomem, nostack, preserves_flags),
-            );
-        }
-        sum
-    }
-
-    /// Starts accumulators with one initial value for each row.
-    #[inline(always)]
-    fn start_squares<const M: usize>(self, initial: [i32; M]) -> Squares<M> {
-        core::array::from_fn(|pair| {
-            let [first, second] = [2 * pair, 2 * pair + 1].map(|m| initial.get(m).copied().unwrap_or(0));
-            // SAFETY: NEON is part of the target.
-            unsafe { [vcombine_s32(vdup_n_s32(first), vdup_n_s32(second)); 2] }
-        })
-    }
-
-    /// Returns the sums of each row.
-    #[inline(always)]
-    fn rows<const M: usize>(self, squares: Squares<M>) -> [int32x4_t; M] {
-        core::array::from_fn(|m| {
-            let [low, high] = squares[m / 2];
-            // SAFETY: NEON is part of the target.
-            unsafe {
-                let (low, high) = (vreinterpretq_s64_s32(low), vreinterpretq_s64_s32(high));
-                let both = if m % 2 == 0 { vzip1q_s64(low, high) } else { vzip2q_s64(low, high) };
-                vreinterpretq_s32_s64(both)
-            }
-        })
-    }
+/// Starts accumulators with one initial value for each row.
+#[inline(always)]
+fn start_squares<const M: usize>(initial: [i32; M]) -> Squares<M> {
+    core::array::from_fn(|pair| {
+        let [first, second] = [2 * pair, 2 * pair + 1].map(|m| initial.get(m).copied().unwrap_or(0));
+        // SAFETY: NEON is part of the target.
+        unsafe { [vcombine_s32(vdup_n_s32(first), vdup_n_s32(second)); 2] }
+    })
 }
 
-outline_with!(I8mm, "neon,dotprod,i8mm");
+/// Returns the sums of each row.
+#[inline(always)]
+fn row_sums<const M: usize>(squares: Squares<M>) -> [int32x4_t; M] {
+    core::array::from_fn(|m| {
+        let [low, high] = squares[m / 2];
+        // SAFETY: NEON is part of the target.
+        unsafe {
+            let (low, high) = (vreinterpretq_s64_s32(low), vreinterpretq_s64_s32(high));
+            let both = if m % 2 == 0 { vzip1q_s64(low, high) } else { vzip2q_s64(low, high) };
+            vreinterpretq_s32_s64(both)
+        }
+    })
+}
 
-impl Multiply for I8mm {
+impl Multiply for NeonI8mm {
     #[inline(always)]
     fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t {
-        self.0.dot(sum, weights, a)
+        self.dotprod().sdot(sum, weights, a)
     }
 
     #[inline(always)]
@@ -130,7 +98,7 @@ impl Multiply for I8mm {
 /// As for [`tile::integers`].
 #[inline(always)]
 unsafe fn pairs_of_rows<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
-    l: I8mm,
+    l: NeonI8mm,
     panels: &[*const u8; V],
     lanes: &[usize; V],
     rows: &[QuantizedRow; M],
@@ -160,7 +128,7 @@ macro_rules! pairs_of_groups {
 /// Every pointer of `panels` must be valid for a panel that has the half block, and every row for its columns.
 #[inline(always)]
 unsafe fn half_block<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
-    l: I8mm,
+    l: NeonI8mm,
     panels: &[*const u8; V],
     lanes: &[usize; V],
     at: HalfBlock,
@@ -169,12 +137,12 @@ unsafe fn half_block<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usi
 ) {
     let bias = if P::SIGNED { 0 } else { P::OFFSET };
     let column = at.index * HalfBlock::COLUMNS;
-    let mut squares = [l.start_squares([0; M]); V];
+    let mut squares = [start_squares([0; M]); V];
     pairs_of_groups!(G, H => {
         // SAFETY: the groups' lines lie inside the macro-block, their columns inside the rows.
         unsafe {
             if const { G.is_multiple_of(S::SUB / 4) } {
-                squares = [l.start_squares(rows.map(|row| -bias * row_sum::<S>(row, column + 4 * G))); V];
+                squares = [start_squares(rows.map(|row| -bias * row_sum::<S>(row, column + 4 * G))); V];
             }
             let a: [int32x4_t; M] = core::array::from_fn(|pair| {
                 let eight = |m: usize| vld1_s32(rows[m % M].values.add(column / 4 + G));
@@ -182,16 +150,16 @@ unsafe fn half_block<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usi
             });
             for (v, squares) in squares.iter_mut().enumerate() {
                 let lines = panels[v].add(at.lines + 4 * lanes[v]);
-                let first = vreinterpretq_u32_u8(P::group::<I8mm, G>(l, lines, at.half));
-                let second = vreinterpretq_u32_u8(P::group::<I8mm, H>(l, lines, at.half));
+                let first = vreinterpretq_u32_u8(P::group::<NeonI8mm, G>(l, lines, at.half));
+                let second = vreinterpretq_u32_u8(P::group::<NeonI8mm, H>(l, lines, at.half));
                 let (low, high) = (vzip1q_u32(first, second), vzip2q_u32(first, second));
                 for (square, a) in squares[..M / 2].iter_mut().zip(a) {
-                    *square = [l.square(square[0], a, low), l.square(square[1], a, high)];
+                    *square = [l.smmla(square[0], a, low), l.smmla(square[1], a, high)];
                 }
             }
             if const { (H + 1).is_multiple_of(S::SUB / 4) } {
                 for v in 0..V {
-                    let dots = l.rows(squares[v]).map(|dot| l.finish(dot, 0));
+                    let dots = row_sums(squares[v]).map(|dot| l.finish(dot, 0));
                     let place = at.scales::<P, S>(panels[v], lanes[v], const { G / (S::SUB / 4) });
                     add_scaled::<S, M, V>(l, place, rows, column + 4 * G, &dots, v, sums);
                 }
@@ -206,7 +174,7 @@ unsafe fn half_block<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usi
 /// As for [`ScaleScheme::scale`], and every row must be valid for the columns.
 #[inline(always)]
 unsafe fn add_scaled<S: ScaleScheme, const M: usize, const V: usize>(
-    l: I8mm,
+    l: NeonI8mm,
     place: ScaleAddress,
     rows: &[QuantizedRow; M],
     column: usize,
