@@ -124,6 +124,8 @@ typedef enum siskin_error_kind {
     SISKIN_ERROR_MEMORY = 400,
     /// Out of memory: even the error could not be allocated. The error is static: it need not be freed.
     SISKIN_ERROR_OUT_OF_MEMORY = 401,
+    /// Too many requests are waiting; the call can be retried later.
+    SISKIN_ERROR_OVERLOADED = 402,
     /// Internal error: please report it.
     SISKIN_ERROR_PANIC = 999,
 } siskin_error_kind;
