@@ -355,6 +355,7 @@ fn limits(context: &Context, options: &SchedulingOptions) -> StepLimits {
 }
 
 /// Empties a vector of entries, and keeps its memory for entries of another lifetime.
+#[expect(clippy::unnecessary_filter_map, reason = "a filter would keep the lifetime")]
 fn recycled<'a>(mut entries: Vec<BatchEntry<'_>>) -> Vec<BatchEntry<'a>> {
     entries.clear();
     // Collected in place, since both types have the same layout.

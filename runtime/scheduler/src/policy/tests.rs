@@ -203,7 +203,7 @@ fn random_requests_all_end_within_memory() {
         let mut simulation = Simulation::new(StepLimits { admission, ..limits() }, 6000);
         let mut submitted = 0;
         while submitted < 400 {
-            if random(&mut state) % 3 == 0 && simulation.scheduler.counts().1 < 200 {
+            if random(&mut state).is_multiple_of(3) && simulation.scheduler.counts().1 < 200 {
                 let length = 1 + random(&mut state) as usize % 700;
                 let max_tokens = 1 + random(&mut state) as usize % 100;
                 let class = match random(&mut state) % 4 {
