@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::stream::{GenerationEvent, StreamEnd, StreamUsage};
+use super::event::{GenerationEvent, StreamEnd, StreamUsage};
 use crate::sample::SampledToken;
 
 /// Tokens that a reader may be behind; then its request is paused.

@@ -3,6 +3,7 @@
 //! Requests of all clients share forward passes (continuous batching) and the keys and values of common prefixes. The
 //! tokens of a request are those that a session with the same options generates, to the bit.
 
+mod event;
 mod event_queue;
 mod request;
 mod stream;
@@ -11,11 +12,12 @@ mod stream_sampler;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use event::{GenerationEvent, StreamEnd, StreamUsage};
 pub use request::{GenerationRequest, PromptInput};
 pub use siskin_scheduler::engine::{Drive, ModelId, SchedulerStats, SchedulingOptions};
 pub use siskin_scheduler::policy::Admission;
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
-pub use stream::{GenerationEvent, GenerationStream, StreamEnd, StreamUsage};
+pub use stream::GenerationStream;
 
 use crate::model::Model;
 use crate::sample::Sampler;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::event::{StreamEnd, StreamUsage};
 use super::event_queue::EventQueue;
-use super::stream::{StreamEnd, StreamUsage};
 use crate::Result;
 use crate::model::Model;
 use crate::sample::Sampler;

@@ -1,0 +1,50 @@
+//! What happens to a request.
+
+use crate::Error;
+use crate::sample::SampledToken;
+use crate::session::FinishReason;
+
+/// What happened to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GenerationEvent {
+    /// A token was generated.
+    Token {
+        /// The token and its log-probability, which is NaN unless enabled in the sampler options.
+        token: SampledToken,
+        /// The text that it completes: whole characters, and none that may be the beginning of a stop string.
+        text: String,
+        /// The most likely tokens, if enabled in the sampler options.
+        top: Vec<SampledToken>,
+    },
+    /// The last event.
+    End {
+        /// The text that was held back.
+        text: String,
+        /// Why the request ended.
+        end: StreamEnd,
+        /// What it used.
+        usage: StreamUsage,
+    },
+}
+
+/// Why a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The generation ended.
+    Finished(FinishReason),
+    /// The request was canceled, or its reader was too slow.
+    Canceled,
+    /// Its deadline passed.
+    DeadlineExceeded,
+    /// It failed.
+    Failed(Error),
+}
+
+/// The tokens of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamUsage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Generated tokens.
+    pub generated_tokens: usize,
+}
