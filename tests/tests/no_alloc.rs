@@ -50,7 +50,7 @@ fn writing_after_reading_allocates_nothing() {
 }
 
 #[test]
-fn sixteen_requests_decode_without_allocating() {
+fn requests_allocate_only_the_texts_of_their_readers() {
     use siskin::sample::SamplerOptions;
     use siskin::serving::{Engine, EngineOptions, GenerationRequest, PromptInput, ServedModelOptions};
 
@@ -76,6 +76,7 @@ fn sixteen_requests_decode_without_allocating() {
         };
         read(10);
         let ((), usage) = measure(|| read(20));
-        assert_eq!(usage.count, 0, "{name}");
+        // A reader gets the text of each token as a string of its own.
+        assert!(usage.count <= 2 * 20 * 16, "{name}: {} allocations", usage.count);
     }
 }
