@@ -229,8 +229,8 @@ fn add_lines<D: Int14Dot, const Q: usize, const V: usize>(
     left: [&[Factors]; Q],
 ) {
     let s = d.vectors();
-    let left = left.map(|row| D::steps(row));
-    let steps = left[0].len();
+    let steps = D::steps(left[0]).len();
+    let left = left.map(|row| &D::steps(row)[..steps]);
     let [high, low]: [[_; V]; 2] =
         lines.map(|lines| core::array::from_fn(|v| &D::steps(lines)[v * steps..][..steps]));
     let ahead = ahead.map(|lines| &D::steps(lines).as_chunks::<V>().0[..steps]);
