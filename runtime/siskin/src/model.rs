@@ -148,6 +148,12 @@ impl Model {
         self.tokenizer.as_deref().ok_or_else(Tokenizer::missing)
     }
 
+    /// Replaces `bytes` by those that a token decodes to; none without a tokenizer.
+    pub(crate) fn token_bytes(&self, id: u32, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.clear();
+        self.tokenizer.as_deref().map_or(Ok(()), |tokenizer| tokenizer.piece_into(id, false, bytes))
+    }
+
     /// Returns the token ids that end a generation; empty without a tokenizer.
     pub fn end_ids(&self) -> &[u32] {
         self.tokenizer.as_deref().map_or(&[], Tokenizer::end_ids)

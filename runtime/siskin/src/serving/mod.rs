@@ -20,8 +20,7 @@ pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
 pub use stream::GenerationStream;
 
 use crate::model::Model;
-use crate::sample::Sampler;
-use crate::session::{SessionOptions, with_breakers};
+use crate::session::SessionOptions;
 use crate::text::TextStream;
 use crate::{Error, Result};
 use event_queue::EventQueue;
@@ -37,7 +36,7 @@ use stream_sampler::StreamSampler;
 pub struct EngineOptions {
     /// The number of compute threads, which all models share; 0: as many as the first model was opened with.
     pub threads: usize,
-    /// Who runs the passes.
+    /// Which threads run the passes.
     pub drive: Drive,
 }
 
@@ -120,14 +119,10 @@ impl Engine {
         let of = self.lock().models.iter().find(|(id, _)| *id == model).map(|(_, model)| model.clone());
         let of = of.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
         let tokens = request.prompt.tokens(&of)?;
-        let options = match of.tokenizer() {
-            Ok(tokenizer) => with_breakers(&request.sampler, &request.dry_breakers, tokenizer)?,
-            Err(_) => request.sampler.clone(),
-        };
-        let mut sampler = Sampler::new(&options, of.choices())?;
+        let mut sampler = of.sampler(&request.sampler, &request.dry_breakers)?;
         sampler.set_history(&tokens);
         sampler.begin(&[], request.max_tokens);
-        let queue = Arc::new(EventQueue::new(tokens.len(), options.top_log_probabilities));
+        let queue = Arc::new(EventQueue::new(tokens.len(), request.sampler.top_log_probabilities));
         let sampler = StreamSampler {
             model: of,
             sampler,

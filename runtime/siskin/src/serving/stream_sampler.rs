@@ -39,11 +39,7 @@ impl RequestSampler for StreamSampler {
         }
         self.sampler.accept(token.id);
         self.generated_tokens += 1;
-        self.bytes.clear();
-        // Without a tokenizer there are only token ids.
-        if let Ok(tokenizer) = self.model.tokenizer() {
-            tokenizer.piece_into(token.id, false, &mut self.bytes)?;
-        }
+        self.model.token_bytes(token.id, &mut self.bytes)?;
         let delta = self.stream.push(&self.bytes);
         self.queue.push(token, delta.text, self.sampler.top());
         if delta.stopped {

@@ -1,6 +1,7 @@
 //! DRY sequence breakers given as text, converted to token sequences.
 
-use crate::sample::SamplerOptions;
+use crate::model::Model;
+use crate::sample::{Sampler, SamplerOptions};
 use crate::{Error, Result};
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
 
@@ -9,6 +10,17 @@ const MAX_REST_TOKENS: usize = 20;
 
 /// The maximum length of a breaker in bytes: for each token that ends with a prefix of it, the remainder is encoded.
 const MAX_TEXT_BYTES: usize = 256;
+
+impl Model {
+    /// Creates a sampler for the tokens of the model, with DRY sequence breakers that are given as text; these are ignored
+    /// without a tokenizer.
+    pub(crate) fn sampler(&self, options: &SamplerOptions, dry_breakers: &[String]) -> Result<Sampler> {
+        match self.tokenizer() {
+            Ok(tokenizer) => Sampler::new(&with_breakers(options, dry_breakers, tokenizer)?, self.choices()),
+            Err(_) => Sampler::new(options, self.choices()),
+        }
+    }
+}
 
 /// Returns the options with every tokenization of `texts` added to the DRY sequence breakers: as a part of a token, or
 /// starting at the end of one. Returns the options unchanged if DRY is off.

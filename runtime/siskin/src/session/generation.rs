@@ -115,11 +115,7 @@ impl Generation {
             self.last = None;
         }
         let Some(token) = session.sample_token()? else { return Ok(self.end(FinishReason::Eos, text)) };
-        self.bytes.clear();
-        // Without a tokenizer there are only token ids.
-        if let Ok(tokenizer) = session.model.tokenizer() {
-            tokenizer.piece_into(token.id, false, &mut self.bytes)?;
-        }
+        session.model.token_bytes(token.id, &mut self.bytes)?;
         self.last = Some(token.id);
         self.tokens += 1;
         let step = self.stream.push(&self.bytes);

@@ -1,9 +1,9 @@
 //! The messages of a session, and the options that may change during a conversation.
 
+use super::Session;
 use super::conversation::ConversationMessage;
-use super::{Session, with_breakers};
 use crate::Result;
-use crate::sample::{Sampler, SamplerOptions};
+use crate::sample::SamplerOptions;
 use crate::text::TextStream;
 use siskin_chat_template::{Message, RenderOptions};
 
@@ -30,11 +30,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if an option is out of its range; the session is unchanged.
     pub fn set_sampler(&mut self, options: SamplerOptions, dry_breakers: Vec<String>) -> Result<()> {
-        let chain = match self.model.tokenizer() {
-            Ok(tokenizer) => with_breakers(&options, &dry_breakers, tokenizer)?,
-            Err(_) => options.clone(),
-        };
-        let mut sampler = Sampler::new(&chain, self.sampler.vocabulary_size())?;
+        let mut sampler = self.model.sampler(&options, &dry_breakers)?;
         sampler.set_history(&self.tokens);
         self.sampler = sampler;
         (self.options.sampler, self.options.dry_breakers) = (options, dry_breakers);

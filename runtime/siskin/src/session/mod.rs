@@ -162,16 +162,7 @@ impl Session {
     }
 
     fn in_context(model: Model, options: SessionOptions, mut context: Context) -> Result<Self> {
-        let sampler = match model.tokenizer() {
-            // Padding rows of the LM head that correspond to no token are never sampled. Token ids beyond the LM head,
-            // as in Gemma 3, cannot be sampled and are rejected as input.
-            Ok(tokenizer) => {
-                let choices = context.vocabulary().min(tokenizer.vocabulary_size().max(1) as usize);
-                let sampler = with_breakers(&options.sampler, &options.dry_breakers, tokenizer)?;
-                Sampler::new(&sampler, choices)?
-            }
-            Err(_) => Sampler::new(&options.sampler, context.vocabulary())?,
-        };
+        let sampler = model.sampler(&options.sampler, &options.dry_breakers)?;
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
