@@ -10,7 +10,7 @@ pub use input::{BatchEntry, OutputRows, SequenceInput};
 
 use std::sync::{Arc, Mutex};
 
-use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, KvGroupKind, SavedSequence};
+use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, SavedSequence};
 use crate::cancel::CancelHandle;
 use crate::loaded_model::LoadedModel;
 use crate::observer::Observer;
@@ -181,16 +181,7 @@ impl Context {
     /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
     /// zeros if the model has no decoder.
     pub fn decoder_limits(&self) -> (usize, usize) {
-        self.passes
-            .whole_pass(ModelPart::Decoder)
-            .map_or((0, 0), |pass| (pass.max_rows, pass.max_output_rows))
-    }
-
-    /// Returns the same limits for an encoder batch.
-    pub fn encoder_limits(&self) -> (usize, usize) {
-        self.passes
-            .whole_pass(ModelPart::Encoder)
-            .map_or((0, 0), |pass| (pass.max_rows, pass.max_output_rows))
+        self.passes.max_rows(ModelPart::Decoder)
     }
 
     /// Passes the inputs of all matmuls to `observer` from now on.
@@ -265,9 +256,7 @@ impl Context {
 
     /// Releases unused memory to the operating system, which provides it again on demand.
     pub fn trim(&mut self) {
-        for group in 0..self.table.layout().groups.len() {
-            self.executable.block_storage_mut().release(group, self.table.free_blocks(group));
-        }
+        self.table.release_free(self.executable.block_storage_mut());
     }
 
     /// Returns the bytes of activations and of the KV cache.
@@ -291,22 +280,9 @@ impl Context {
         self.table.options().context_length
     }
 
-    /// Returns the kinds of the layers' KV cache groups.
-    pub fn kv_groups(&self) -> impl Iterator<Item = KvGroupKind> {
-        self.table.layout().groups.iter().map(|group| group.kind)
-    }
-
-    /// Returns how many sequences can be in one decoder batch: each recurrent state takes a second block meanwhile.
-    pub fn max_decoding_sequences(&self) -> usize {
-        let groups = &self.table.layout().groups;
-        let states = groups.iter().filter(|group| group.kind == KvGroupKind::RecurrentState);
-        states.map(|group| (group.block_count / 2).max(1)).min().unwrap_or(usize::MAX)
-    }
-
-    /// Returns how many KV cache blocks of the layers with full attention no sequence of `holders` holds: the smallest
-    /// number of a group.
-    pub fn blocks_without(&self, holders: &[usize]) -> usize {
-        self.table.blocks_without(holders)
+    /// Returns which blocks of the KV cache belong to which sequence.
+    pub fn block_table(&self) -> &BlockTable {
+        &self.table
     }
 
     /// Returns the vocabulary size.

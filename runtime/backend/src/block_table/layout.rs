@@ -71,6 +71,16 @@ impl BlockLayout {
         *self.layers.get(layer)?
     }
 
+    /// Returns whether a group has a kind that `is_wanted`.
+    pub fn has(&self, is_wanted: impl Fn(KvGroupKind) -> bool) -> bool {
+        self.groups.iter().any(|group| is_wanted(group.kind))
+    }
+
+    /// Returns the maximum number of sequences in a decoder batch: each recurrent state takes a second block meanwhile.
+    pub fn max_decoding_sequences(&self) -> usize {
+        self.state_group().map_or(usize::MAX, |group| (self.groups[group].block_count / 2).max(1))
+    }
+
     /// Returns the group of the recurrent states.
     pub fn state_group(&self) -> Option<usize> {
         self.groups.iter().position(|group| group.kind == KvGroupKind::RecurrentState)

@@ -21,7 +21,10 @@ pub use layout::KvBudget;
 pub use layout::{BlockLayout, KvGroupLayout};
 pub use save::SavedSequence;
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_kernels::ops::attention::{BLOCK, CacheType};
+pub use siskin_kernels::ops::attention::BLOCK;
+use siskin_kernels::ops::attention::CacheType;
+
+use crate::BlockStorage;
 
 /// Index of a sequence in the table.
 pub type SequenceId = usize;
@@ -148,6 +151,11 @@ impl BlockTable {
     /// Returns the blocks of a group that no sequence uses.
     pub fn free_blocks(&self, group: usize) -> &[BlockId] {
         self.groups.get(group).map_or(&[], BlockPool::free)
+    }
+
+    /// Returns the memory of free blocks to the system.
+    pub(crate) fn release_free(&self, storage: &mut dyn BlockStorage) {
+        self.groups.iter().enumerate().for_each(|(group, pool)| storage.release(group, pool.free()));
     }
 
     /// Returns the maximum number of blocks of one group per sequence.

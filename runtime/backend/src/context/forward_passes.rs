@@ -70,6 +70,11 @@ impl ForwardPasses {
         Ok(&self.list[self.index(part)?])
     }
 
+    /// Returns the maximum numbers of rows, and of rows with outputs, in a batch of a part; zeros if there is none.
+    pub fn max_rows(&self, part: ModelPart) -> (usize, usize) {
+        self.whole_pass(part).map_or((0, 0), |pass| (pass.max_rows, pass.max_output_rows))
+    }
+
     pub(super) fn has_encoder(&self) -> bool {
         self.encoder.is_some()
     }

@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 
 use crate::policy::KvSpace;
-use crate::prefix_cache::{PrefixCache, PrefixReuse, Reclaimed, SequenceId};
+use crate::prefix_cache::{PrefixCache, PrefixReuse, Reclaimed};
 use crate::request::{CacheSalt, RequestId};
-use siskin_backend::block_table::KvGroupKind;
+use siskin_backend::block_table::{BLOCK, KvGroupKind, SequenceId};
 use siskin_backend::context::Context;
 
-/// Tokens per block.
-const BLOCK: usize = 64;
 /// The maximum number of cached prefixes.
 const MAX_PREFIXES: usize = 1024;
 
@@ -47,11 +45,11 @@ pub(super) struct RequestCache {
 impl RequestCache {
     /// Creates the cache of a context, whose requests share prefixes if `shares_prefixes`.
     pub(super) fn new(context: Context, shares_prefixes: bool) -> Self {
-        let has = |holds: &dyn Fn(KvGroupKind) -> bool| context.kv_groups().any(holds);
+        let layout = context.block_table().layout();
         let (partial, whole) = (PrefixReuse::Partial, PrefixReuse::Whole);
-        let reuse = if has(&|kind| kind == KvGroupKind::RecurrentState) {
+        let reuse = if layout.state_group().is_some() {
             (whole, whole)
-        } else if has(&|kind| matches!(kind, KvGroupKind::SlidingWindow(_))) {
+        } else if layout.has(|kind| matches!(kind, KvGroupKind::SlidingWindow(_))) {
             // Later tokens move the window on.
             (whole, partial)
         } else {
@@ -59,7 +57,7 @@ impl RequestCache {
         };
         Self {
             // Other backends have no blocks to share.
-            is_enabled: shares_prefixes && context.kv_groups().next().is_some(),
+            is_enabled: shares_prefixes && !layout.groups.is_empty(),
             max_length: context.passes().rope_scaling_length().unwrap_or(usize::MAX),
             reuse,
             context,
@@ -111,16 +109,18 @@ impl RequestCache {
         else {
             return;
         };
-        let Some(sequence) = request.sequence.filter(|_| self.can_share(request, tokens)) else { return };
+        let can_share = self.can_share(request.expected_length, tokens);
+        let Some(sequence) = request.sequence.filter(|_| can_share) else { return };
         let salt = request.salt;
         if let Ok(fork) = self.context.fork(sequence) {
             self.keep(salt, tokens, fork, self.reuse.0);
         }
     }
 
-    /// Returns whether the keys and values of a request's tokens are those that other requests would have.
-    fn can_share(&self, request: &CachedRequest, tokens: &[u32]) -> bool {
-        self.is_enabled && !tokens.is_empty() && request.expected_length.max(tokens.len()) <= self.max_length
+    /// Returns whether tokens have the keys and values that they have in other requests. `expected_length` is the length for
+    /// which their RoPE frequencies are chosen.
+    fn can_share(&self, expected_length: usize, tokens: &[u32]) -> bool {
+        self.is_enabled && !tokens.is_empty() && expected_length.max(tokens.len()) <= self.max_length
     }
 
     fn keep(&mut self, salt: CacheSalt, tokens: &[u32], sequence: SequenceId, reuse: PrefixReuse) {
@@ -158,7 +158,7 @@ impl RequestCache {
                 let holders: Vec<_> = running.chain([sequence]).collect();
                 let length = self.context.length(sequence).unwrap_or(0);
                 let needed = (length + count).div_ceil(BLOCK) - length.div_ceil(BLOCK);
-                self.context.blocks_without(&holders) >= needed
+                self.context.block_table().blocks_without(&holders) >= needed
             });
             if !enough || !self.reclaim() {
                 return false;
@@ -173,9 +173,9 @@ impl KvSpace for RequestCache {
         // Beyond the length at which frequencies change, they are those of the whole sequence.
         let outgrows = self.context.passes().longrope_length().is_some_and(|limit| tokens.len() > limit);
         let expected_length = if outgrows { tokens.len() } else { request.prompt_length };
-        let can_hit = self.is_enabled && expected_length.max(tokens.len()) <= self.max_length;
+        let can_share = self.can_share(expected_length, tokens);
         let context = &mut self.context;
-        let found = match can_hit {
+        let found = match can_share {
             true => self.prefixes.find(request.salt, tokens, |of, length| context.fork_at(of, length).ok()),
             false => None,
         };
@@ -201,8 +201,8 @@ impl KvSpace for RequestCache {
     fn release(&mut self, id: RequestId, tokens: &[u32]) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let Some(sequence) = request.sequence.take() else { return };
-        let (salt, request) = (request.salt, &self.requests[&id]);
-        let is_kept = self.can_share(request, tokens)
+        let (salt, expected_length) = (request.salt, request.expected_length);
+        let is_kept = self.can_share(expected_length, tokens)
             && self.context.length(sequence) == Ok(tokens.len())
             // Returns what was reserved.
             && self.context.truncate(sequence, tokens.len()).is_ok();

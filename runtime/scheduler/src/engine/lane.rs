@@ -207,31 +207,28 @@ impl ModelLane {
             return self.end(ended);
         }
         let plan = std::mem::take(&mut self.plan);
-        let start = clock();
-        match self.forward(&plan.entries) {
-            Ok(()) => self.commit(&plan, clock().saturating_sub(start), &mut ended),
-            Err(error) if error.kind() == ErrorKind::Canceled => {}
-            Err(error) if plan.entries.len() == 1 => {
-                ended.push((plan.entries[0].request, RequestOutcome::Failed(error)));
-            }
-            Err(_) => self.run_one_by_one(&plan, clock, &mut ended),
-        }
+        self.run_entries(&plan, clock, &mut ended);
         self.plan = plan;
         self.end(ended);
         true
     }
 
-    /// Runs the entries of a failed pass each by itself, so that only those fail that cause it.
-    fn run_one_by_one(&mut self, plan: &StepPlan, clock: &dyn Fn() -> Duration, ended: &mut Ended) {
-        for entry in &plan.entries {
-            let mut single = StepPlan::default();
-            single.push(*entry);
-            let start = clock();
-            match self.forward(&single.entries) {
-                Ok(()) => self.commit(&single, clock().saturating_sub(start), ended),
-                Err(error) if error.kind() == ErrorKind::Canceled => {}
-                Err(error) => ended.push((entry.request, RequestOutcome::Failed(error))),
-            }
+    /// Runs the entries of a plan in one pass; if it fails, each by itself, so that only those fail that cause it.
+    fn run_entries(&mut self, plan: &StepPlan, clock: &dyn Fn() -> Duration, ended: &mut Ended) {
+        let start = clock();
+        match self.forward(&plan.entries) {
+            Ok(()) => self.commit(plan, clock().saturating_sub(start), ended),
+            Err(error) if error.kind() == ErrorKind::Canceled => {}
+            Err(error) => match plan.entries.as_slice() {
+                [entry] => ended.push((entry.request, RequestOutcome::Failed(error))),
+                entries => {
+                    for entry in entries {
+                        let mut single = StepPlan::default();
+                        single.push(*entry);
+                        self.run_entries(&single, clock, ended);
+                    }
+                }
+            },
         }
     }
 
@@ -345,7 +342,7 @@ fn limits(context: &Context, options: &SchedulingOptions) -> StepLimits {
     StepLimits {
         max_rows,
         max_output_rows,
-        max_running: options.max_running.min(context.max_decoding_sequences()),
+        max_running: options.max_running.min(context.block_table().layout().max_decoding_sequences()),
         max_waiting: options.max_waiting,
         context_length: context.context_length(),
         vocabulary: context.vocabulary(),

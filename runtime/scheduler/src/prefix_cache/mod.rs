@@ -12,16 +12,12 @@ mod tests;
 use std::collections::HashMap;
 
 use crate::request::CacheSalt;
+use siskin_backend::block_table::{BLOCK, SequenceId};
 
-/// Tokens per hash: those of a block of the KV cache.
-const BLOCK: usize = 64;
 /// Prefixes with the same blocks that are compared token by token, the most recent ones first.
 const COMPARED: usize = 16;
 /// Prefixes that are tried for a request.
 const TRIED: usize = 32;
-
-/// A sequence of a context.
-pub type SequenceId = usize;
 
 /// The hash of a chain of blocks.
 type ChainHash = [u8; 16];

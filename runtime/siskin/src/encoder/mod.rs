@@ -29,6 +29,7 @@ use sentence::Dense;
 use crate::model::Model;
 use crate::result_cache::ResultCache;
 use crate::{Error, ErrorKind, Result};
+use siskin_backend::ModelPart;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{Context, ContextOptions, OutputRows, SequenceInput};
 use siskin_graph::OutputHead;
@@ -386,7 +387,8 @@ impl Encoder {
 
     /// Creates a context for `rows` rows with `outputs` outputs if necessary.
     fn make_room(&mut self, rows: usize, outputs: usize) -> Result<()> {
-        let (have, max) = self.context.as_ref().map_or((0, 0), Context::encoder_limits);
+        let limits = |context: &Context| context.passes().max_rows(ModelPart::Encoder);
+        let (have, max) = self.context.as_ref().map_or((0, 0), limits);
         if rows > have || outputs > max {
             let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(max));
             // The old context is dropped first: both at once would need too much memory.

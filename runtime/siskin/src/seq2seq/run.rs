@@ -9,6 +9,7 @@ use crate::beam_search::{
 use crate::sample::SamplerOptions;
 use crate::session::with_breakers;
 use crate::{Error, ErrorKind, Result};
+use siskin_backend::ModelPart;
 use siskin_backend::block_table::CacheOptions;
 use siskin_backend::context::{Context, OutputRows, SequenceInput};
 
@@ -155,7 +156,7 @@ impl Seq2Seq {
             max_tokens >= batch
                 && max_outputs >= rows
                 && have.context_length() >= context
-                && have.encoder_limits().0 >= source
+                && have.passes().max_rows(ModelPart::Encoder).0 >= source
         });
         if !fits {
             // The old context is dropped first: both at once would need too much memory.
