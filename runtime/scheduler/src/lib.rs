@@ -5,7 +5,7 @@
 //! pass and which blocks of the KV cache they share.
 //!
 //! - A [`policy::Scheduler`] plans each pass: decoding rows, chunks of prompts within a time budget, requests that
-//!   start, and who is preempted when memory runs out. It is pure policy: no threads, no clock, no model.
+//!   start, and requests that are preempted when memory runs out. It is pure policy: no threads, no clock, no model.
 //! - A [`prefix_cache::PrefixCache`] keeps sequences that have ended, for requests that begin with the same tokens.
 //! - An [`engine::TokenEngine`] runs the plans: it owns the contexts of its models, and calls each request's
 //!   [`engine::RequestSampler`] with its logits.

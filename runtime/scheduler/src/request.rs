@@ -18,7 +18,7 @@ pub enum RequestClass {
     Shadow,
 }
 
-/// A client, between whom compute time is shared fairly.
+/// Identifies a client. Clients get equal shares of the compute time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClientId(pub u64);
 

@@ -22,7 +22,7 @@ use siskin_format::{Error, ErrorKind, Result};
 /// How long a thread waits for progress before it looks again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Who runs the passes.
+/// Which threads run the passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drive {
     /// The threads that wait for results: one of them runs passes for all, the others wait for it.
@@ -90,8 +90,18 @@ pub struct RequestHandle {
     cancel: CancelHandle,
 }
 
+/// Locks a mutex, also a poisoned one: a lane fails all its requests after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks a mutex unless another thread holds it.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 impl TokenEngine {
@@ -209,14 +219,10 @@ impl Shared {
     }
 
     fn is_idle(&self) -> bool {
-        match self.lanes.try_lock() {
-            Ok(lanes) => lanes.list.iter().all(ModelLane::is_idle),
-            Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().list.iter().all(ModelLane::is_idle),
-            Err(TryLockError::WouldBlock) => false,
-        }
+        try_lock(&self.lanes).is_some_and(|lanes| lanes.list.iter().all(ModelLane::is_idle))
     }
 
-    /// Runs a pass, and wakes those who wait for it; false if no model has anything to do.
+    /// Runs a pass, and wakes the threads that wait for it; false if no model has anything to do.
     fn step(&self) -> bool {
         let has_run = lock(&self.lanes).step(self);
         if has_run {
@@ -249,12 +255,8 @@ impl Shared {
                 self.wait_beyond(seen);
                 continue;
             }
-            let ran = match self.lanes.try_lock() {
-                Ok(mut lanes) => Some(lanes.step(self)),
-                Err(TryLockError::Poisoned(lanes)) => Some(lanes.into_inner().step(self)),
-                Err(TryLockError::WouldBlock) => None,
-            };
-            match ran {
+            let has_run = try_lock(&self.lanes).map(|mut lanes| lanes.step(self));
+            match has_run {
                 Some(true) => self.notify(),
                 Some(false) if is_ready() => return,
                 Some(false) | None => self.wait_beyond(seen),
@@ -305,7 +307,7 @@ impl RequestHandle {
             self.gate.abort.cancel();
         }
         drop(pass);
-        if let Ok(mut lanes) = self.shared.lanes.try_lock() {
+        if let Some(mut lanes) = try_lock(&self.shared.lanes) {
             let now = self.shared.now();
             lanes.list.iter_mut().for_each(|lane| _ = lane.collect(now));
         }

@@ -1,4 +1,4 @@
-//! What the engine does not know: how tokens are chosen, and who reads them.
+//! The interface to samplers: how tokens are chosen and delivered.
 
 use siskin_format::{Error, Result};
 

@@ -224,7 +224,6 @@ impl Scheduler {
         };
         self.plan_prefill(now, budget, kv, plan);
         self.plan_admission(now, budget, kv, plan);
-        plan.predicted = self.cost.predict(plan.rows, plan.positions);
     }
 
     /// Records that the pass of a plan has run.

@@ -1,7 +1,5 @@
 //! The rows of a forward pass.
 
-use std::time::Duration;
-
 use crate::request::RequestId;
 
 /// Tokens of one request in a pass: prefill, decode, and what a preempted request repeats are all this.
@@ -34,8 +32,6 @@ pub struct StepPlan {
     pub positions: usize,
     /// Whether a prompt has a chunk in it.
     pub has_prefill: bool,
-    /// How long the pass is expected to take.
-    pub predicted: Duration,
 }
 
 impl StepPlan {
@@ -44,7 +40,7 @@ impl StepPlan {
         self.preempted.clear();
         self.rejected.clear();
         (self.rows, self.output_rows, self.positions) = (0, 0, 0);
-        (self.has_prefill, self.predicted) = (false, Duration::ZERO);
+        self.has_prefill = false;
     }
 
     /// Adds an entry.

@@ -36,7 +36,7 @@ pub struct GenerationRequest {
     pub stop: Vec<String>,
     /// The priority class.
     pub class: RequestClass,
-    /// The client, between whom compute time is shared fairly.
+    /// The client; clients get equal shares of the compute time.
     pub client: ClientId,
     /// Requests only share the cached prefixes of requests with the same salt.
     pub salt: CacheSalt,
