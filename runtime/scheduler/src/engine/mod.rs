@@ -1,7 +1,8 @@
 //! The engine: requests of several models on one thread pool.
 
+mod decoder;
+mod encoder;
 mod kv_cache;
-mod lane;
 mod sampler;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,12 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use lane::{SchedulerStats, SchedulingOptions};
+pub use decoder::{SchedulerStats, SchedulingOptions};
+pub use encoder::BatchQueue;
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 
 use crate::policy::{queue_full, too_late};
 use crate::request::RequestSpec;
-use lane::{ModelLane, Submission};
+use decoder::{DecoderRunner, Submission};
+use encoder::EncoderRunner;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::Context;
 use siskin_format::{Error, ErrorKind, Result};
@@ -48,34 +51,60 @@ pub struct TokenEngine {
 struct Shared {
     start: Instant,
     drive: Drive,
-    /// The lanes, locked for the duration of a pass.
-    lanes: Mutex<Lanes>,
-    /// What others need while a pass runs, by model.
-    gates: Mutex<Vec<Arc<LaneGate>>>,
+    /// Locked for the duration of a pass.
+    runners: Mutex<ModelRunners>,
+    /// What other threads need of a decoder while a pass runs, by model.
+    inboxes: Mutex<Vec<Arc<RequestInbox>>>,
     /// The number of passes, or of attempts to run one.
     steps: Mutex<u64>,
     stepped: Condvar,
 }
 
+/// A model of an engine, and what it has to do.
+trait ModelRunner: Send {
+    /// Takes new requests, and ends those that were canceled or whose time is over. Returns whether any ended.
+    fn collect(&mut self, now: Duration) -> bool;
+
+    /// Returns whether there may be something to run.
+    fn has_work(&self) -> bool;
+
+    /// Returns whether all requests have ended, also those that it has not taken yet.
+    fn is_idle(&self) -> bool;
+
+    /// Runs a forward pass. Returns whether there was anything to do.
+    fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool;
+
+    /// Cancels all requests, also those that it has not taken yet.
+    fn cancel_all(&mut self, now: Duration);
+}
+
 /// The models of an engine.
 #[derive(Default)]
-struct Lanes {
-    list: Vec<ModelLane>,
-    /// The lanes with work, reused from pass to pass.
+struct ModelRunners {
+    list: Vec<RunningModel>,
+    /// The models with work, reused from pass to pass.
     order: Vec<usize>,
 }
 
-/// The entrance of a lane, which is open while a pass runs.
-struct LaneGate {
+struct RunningModel {
+    runner: Box<dyn ModelRunner>,
+    /// Its compute time.
+    service: Duration,
+}
+
+/// What other threads need of a decoder while a pass runs.
+struct RequestInbox {
     options: SchedulingOptions,
     context_length: usize,
     vocabulary: usize,
     /// Requests that the scheduler has not seen yet.
-    inbox: Mutex<Vec<Submission>>,
-    /// Requests that have not started yet, those in the inbox included.
+    submissions: Mutex<Vec<Submission>>,
+    /// Requests that have not started yet, those that it has not taken included.
     waiting: AtomicUsize,
     /// The predicted wait of a request that arrives now, in microseconds.
     predicted_wait: AtomicU64,
+    /// The counters after the last pass.
+    stats: Mutex<SchedulerStats>,
     /// The handles of the requests in the running pass, and the one that cancels it.
     pass: Mutex<Vec<CancelHandle>>,
     abort: CancelHandle,
@@ -86,11 +115,11 @@ struct LaneGate {
 #[derive(Clone)]
 pub struct RequestHandle {
     shared: Arc<Shared>,
-    gate: Arc<LaneGate>,
+    inbox: Arc<RequestInbox>,
     cancel: CancelHandle,
 }
 
-/// Locks a mutex, also a poisoned one: a lane fails all its requests after a panic.
+/// Locks a mutex, also a poisoned one: a model fails all its requests after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -110,8 +139,8 @@ impl TokenEngine {
         let shared = Arc::new(Shared {
             start: Instant::now(),
             drive,
-            lanes: Mutex::default(),
-            gates: Mutex::default(),
+            runners: Mutex::default(),
+            inboxes: Mutex::default(),
             steps: Mutex::default(),
             stepped: Condvar::new(),
         });
@@ -137,21 +166,40 @@ impl TokenEngine {
     pub fn add_model(&self, mut context: Context, options: SchedulingOptions) -> ModelId {
         let abort = CancelHandle::new();
         context.set_cancel_handle(&abort);
-        let gate = Arc::new(LaneGate {
+        let inbox = Arc::new(RequestInbox {
             options,
             context_length: context.context_length(),
             vocabulary: context.vocabulary(),
-            inbox: Mutex::default(),
+            submissions: Mutex::default(),
             waiting: AtomicUsize::new(0),
             predicted_wait: AtomicU64::new(0),
+            stats: Mutex::default(),
             pass: Mutex::default(),
             abort,
             is_draining: AtomicBool::new(false),
         });
-        let mut lanes = lock(&self.shared.lanes);
-        lanes.list.push(ModelLane::new(context, Arc::clone(&gate)));
-        lock(&self.shared.gates).push(gate);
-        ModelId(lanes.list.len() - 1)
+        let runner = DecoderRunner::new(context, Arc::clone(&inbox));
+        let mut inboxes = lock(&self.shared.inboxes);
+        inboxes.push(inbox);
+        let id = ModelId(inboxes.len() - 1);
+        drop(inboxes);
+        self.shared.add(Box::new(runner));
+        id
+    }
+
+    /// Adds an encoder, which takes its batches from a queue. Call [`TokenEngine::notify`] after adding to the queue.
+    pub fn add_encoder(&self, queue: Arc<dyn BatchQueue>) {
+        self.shared.add(Box::new(EncoderRunner { queue }));
+    }
+
+    /// Wakes the thread that runs the passes.
+    pub fn notify(&self) {
+        self.shared.notify();
+    }
+
+    /// Waits until `is_ready`, which a pass makes true, and runs passes meanwhile if the engine has no thread of its own.
+    pub fn wait_until(&self, is_ready: &dyn Fn() -> bool) {
+        self.shared.advance(is_ready);
     }
 
     /// Submits a request. Its sampler is called from the thread that runs the passes.
@@ -165,33 +213,40 @@ impl TokenEngine {
         spec: RequestSpec,
         sampler: Box<dyn RequestSampler>,
     ) -> Result<RequestHandle> {
-        let gate = lock(&self.shared.gates).get(model.0).map(Arc::clone);
-        let gate = gate.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
-        spec.check(gate.context_length, gate.vocabulary)?;
-        let wait = Duration::from_micros(gate.predicted_wait.load(Ordering::Relaxed));
+        let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone);
+        let inbox = inbox.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
+        spec.check(inbox.context_length, inbox.vocabulary)?;
+        let wait = Duration::from_micros(inbox.predicted_wait.load(Ordering::Relaxed));
         if spec.timeout.is_some_and(|timeout| wait > timeout) {
             return Err(too_late());
         }
-        let enters = |waiting: usize| (waiting < gate.options.max_waiting).then_some(waiting + 1);
-        if let Err(waiting) = gate.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, enters) {
+        let enters = |waiting: usize| (waiting < inbox.options.max_waiting).then_some(waiting + 1);
+        if let Err(waiting) = inbox.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, enters) {
             return Err(queue_full(waiting));
         }
         let cancel = CancelHandle::new();
         let arrival = self.shared.now();
-        let mut inbox = lock(&gate.inbox);
-        if gate.is_draining.load(Ordering::Acquire) {
-            gate.waiting.fetch_sub(1, Ordering::AcqRel);
+        let mut submissions = lock(&inbox.submissions);
+        if inbox.is_draining.load(Ordering::Acquire) {
+            inbox.waiting.fetch_sub(1, Ordering::AcqRel);
             return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
         }
-        inbox.push(Submission { spec, sampler, cancel: cancel.clone(), arrival });
-        drop(inbox);
+        submissions.push(Submission { spec, sampler, cancel: cancel.clone(), arrival });
+        drop(submissions);
         self.shared.notify();
-        Ok(RequestHandle { shared: Arc::clone(&self.shared), gate, cancel })
+        Ok(RequestHandle { shared: Arc::clone(&self.shared), inbox, cancel })
     }
 
-    /// Returns the counters of a model's requests. Waits for the running pass.
+    /// Returns the counters of a model's requests, as of its last pass.
     pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
-        lock(&self.shared.lanes).list.get(model.0).map(ModelLane::stats)
+        let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone)?;
+        let stats = *lock(&inbox.stats);
+        Some(stats)
+    }
+
+    /// Returns the maximum length of a model's requests in tokens.
+    pub fn context_length(&self, model: ModelId) -> Option<usize> {
+        lock(&self.shared.inboxes).get(model.0).map(|inbox| inbox.context_length)
     }
 
     /// Runs a pass if there is something to run; false if there is not.
@@ -201,30 +256,34 @@ impl TokenEngine {
 
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
     pub fn drain(&self, limit: Duration) {
-        let gates: Vec<_> = lock(&self.shared.gates).clone();
-        gates.iter().for_each(|gate| gate.is_draining.store(true, Ordering::Release));
+        let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
+        inboxes.iter().for_each(|inbox| inbox.is_draining.store(true, Ordering::Release));
         let start = Instant::now();
         let is_over = || start.elapsed() >= limit || self.shared.is_idle();
         self.shared.advance(&is_over);
         let now = self.shared.now();
-        lock(&self.shared.lanes).list.iter_mut().for_each(|lane| lane.cancel_all(now));
+        lock(&self.shared.runners).list.iter_mut().for_each(|model| model.runner.cancel_all(now));
         self.shared.notify();
     }
 }
 
 impl Shared {
+    fn add(&self, runner: Box<dyn ModelRunner>) {
+        lock(&self.runners).list.push(RunningModel { runner, service: Duration::ZERO });
+    }
+
     /// Returns the time since the engine was created.
     fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
     fn is_idle(&self) -> bool {
-        try_lock(&self.lanes).is_some_and(|lanes| lanes.list.iter().all(ModelLane::is_idle))
+        try_lock(&self.runners).is_some_and(|runners| runners.list.iter().all(|model| model.runner.is_idle()))
     }
 
     /// Runs a pass, and wakes the threads that wait for it; false if no model has anything to do.
     fn step(&self) -> bool {
-        let has_run = lock(&self.lanes).step(self);
+        let has_run = lock(&self.runners).step(self);
         if has_run {
             self.notify();
         }
@@ -255,7 +314,7 @@ impl Shared {
                 self.wait_beyond(seen);
                 continue;
             }
-            let has_run = try_lock(&self.lanes).map(|mut lanes| lanes.step(self));
+            let has_run = try_lock(&self.runners).map(|mut runners| runners.step(self));
             match has_run {
                 Some(true) => self.notify(),
                 Some(false) if is_ready() => return,
@@ -265,25 +324,29 @@ impl Shared {
     }
 }
 
-impl Lanes {
+impl ModelRunners {
     /// Runs a pass of the model that had the least compute time, if that has anything to run, or else of the next one.
     fn step(&mut self, shared: &Shared) -> bool {
         let Self { list, order } = self;
         let now = shared.now();
-        let has_ended = list.iter_mut().fold(false, |any, lane| lane.collect(now) | any);
+        let has_ended = list.iter_mut().fold(false, |any, model| model.runner.collect(now) | any);
         order.clear();
-        order.extend((0..list.len()).filter(|&lane| list[lane].has_work()));
-        order.sort_unstable_by_key(|&lane| list[lane].service);
-        let least = order.first().map_or(Duration::ZERO, |&lane| list[lane].service);
-        for lane in list.iter_mut().filter(|lane| !lane.has_work()) {
+        order.extend((0..list.len()).filter(|&model| list[model].runner.has_work()));
+        order.sort_unstable_by_key(|&model| list[model].service);
+        let least = order.first().map_or(Duration::ZERO, |&model| list[model].service);
+        for model in list.iter_mut().filter(|model| !model.runner.has_work()) {
             // A model without requests does not save up its share.
-            lane.service = lane.service.max(least);
+            model.service = model.service.max(least);
         }
-        let has_run = order.iter().any(|&lane| {
-            let has_run = list[lane].step(now, &|| shared.now());
-            if !has_run {
+        let has_run = order.iter().any(|&model| {
+            let RunningModel { runner, service } = &mut list[model];
+            let start = shared.now();
+            let has_run = runner.step(now, &|| shared.now());
+            if has_run {
+                *service += shared.now().saturating_sub(start);
+            } else {
                 // Nor does one whose requests are all paused.
-                list[lane].service = list[lane].service.max(least);
+                *service = (*service).max(least);
             }
             has_run
         });
@@ -302,14 +365,14 @@ impl RequestHandle {
     /// canceled; else after the pass.
     pub fn cancel(&self) {
         self.cancel.cancel();
-        let pass = lock(&self.gate.pass);
+        let pass = lock(&self.inbox.pass);
         if !pass.is_empty() && pass.iter().all(CancelHandle::is_canceled) {
-            self.gate.abort.cancel();
+            self.inbox.abort.cancel();
         }
         drop(pass);
-        if let Some(mut lanes) = try_lock(&self.shared.lanes) {
+        if let Some(mut runners) = try_lock(&self.shared.runners) {
             let now = self.shared.now();
-            lanes.list.iter_mut().for_each(|lane| _ = lane.collect(now));
+            runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));
         }
         self.shared.notify();
     }

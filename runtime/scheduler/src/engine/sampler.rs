@@ -4,6 +4,11 @@ use siskin_format::{Error, Result};
 
 /// Chooses the tokens of a request and delivers them.
 pub trait RequestSampler: Send {
+    /// Called once, before the first pass of the request, with the number of its tokens that the prefix cache had.
+    fn start(&mut self, cached_tokens: usize) {
+        let _ = cached_tokens;
+    }
+
     /// Chooses the next token from the logits of the last one.
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled>;
 

@@ -25,6 +25,13 @@ pub struct EmbedOptions {
     pub prompt: Prompt,
 }
 
+/// Texts in parts that the model accepts.
+pub(crate) struct EmbeddingWindows {
+    /// The index of the text of each window.
+    pub owners: Vec<usize>,
+    pub inputs: Vec<EncoderInput>,
+}
+
 impl EmbedOptions {
     /// Returns the options that the model was trained with; mean pooling and L2 normalization unless its config says
     /// otherwise.
@@ -41,6 +48,39 @@ impl EmbedOptions {
         let normalize =
             config.get("sentence_transformers/normalize").and_then(Value::as_bool).unwrap_or(true);
         Ok(Self { pooling, normalize, dimensions: 0, overflow: OverflowMode::Error, prompt: Prompt::Default })
+    }
+
+    /// Returns the options that give vectors for [`EmbedOptions::join_windows`].
+    pub(crate) fn unfinished(&self) -> Self {
+        Self { normalize: false, dimensions: 0, ..*self }
+    }
+
+    /// Returns the vector of each text from those of its windows, which follow each other: their average, weighted by
+    /// their number of tokens.
+    pub(crate) fn join_windows(
+        &self,
+        owners: &[usize],
+        lengths: &[usize],
+        vectors: Vec<Vec<f32>>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let mut windows = owners.iter().zip(lengths).zip(vectors).peekable();
+        let mut joined = Vec::new();
+        while let Some(((&owner, &length), mut vector)) = windows.next() {
+            let mut count = length as f32;
+            let mut next = || windows.next_if(|((other, _), _)| **other == owner);
+            // A text of a single window keeps its vector bit for bit.
+            if let Some(second) = next() {
+                vector.iter_mut().for_each(|x| *x *= count);
+                for ((_, &length), window) in std::iter::once(second).chain(std::iter::from_fn(next)) {
+                    let weight = length as f32;
+                    vector.iter_mut().zip(&window).for_each(|(sum, x)| *sum += weight * x);
+                    count += weight;
+                }
+                vector.iter_mut().for_each(|sum| *sum /= count);
+            }
+            joined.push(self.finish(vector)?);
+        }
+        Ok(joined)
     }
 
     /// Truncates and normalizes a vector.
@@ -62,17 +102,60 @@ impl Encoder {
     ///
     /// With an [embedding cache](Encoder::set_cache), only embeddings that it does not hold are computed.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        match self.prompted(texts, options)? {
+            Some(texts) => self.embed_prompted(&texts, options),
+            None => self.embed_prompted(texts, options),
+        }
+    }
+
+    /// Checks the options, and returns the texts with their prompt; `None` if they have none.
+    fn prompted<T: AsRef<str>>(&self, texts: &[T], options: &EmbedOptions) -> Result<Option<Vec<String>>> {
         self.check(options)?;
         let prompt = options.prompt.text(&self.config)?;
-        if !prompt.is_empty() {
-            if matches!(options.overflow, OverflowMode::Window { .. }) {
-                let message = "windows of a text would lack the prompt; truncate texts, or use no prompt";
-                return Err(Error::unsupported("overflow", message));
-            }
-            let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{}", text.as_ref())).collect();
-            return self.embed_prompted(&texts, options);
+        if prompt.is_empty() {
+            return Ok(None);
         }
-        self.embed_prompted(texts, options)
+        if matches!(options.overflow, OverflowMode::Window { .. }) {
+            let message = "windows of a text would lack the prompt; truncate texts, or use no prompt";
+            return Err(Error::unsupported("overflow", message));
+        }
+        Ok(Some(texts.iter().map(|text| format!("{prompt}{}", text.as_ref())).collect()))
+    }
+
+    /// Returns the windows of texts, to embed them with others.
+    pub(crate) fn embedding_windows<T: AsRef<str>>(
+        &self,
+        texts: &[T],
+        options: &EmbedOptions,
+    ) -> Result<EmbeddingWindows> {
+        match self.prompted(texts, options)? {
+            Some(texts) => self.windows(&numbered(&texts), options),
+            None => self.windows(&numbered(texts), options),
+        }
+    }
+
+    fn windows(&self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<EmbeddingWindows> {
+        let parts = self.all_parts(texts, options.overflow)?;
+        let (owners, inputs) = parts.into_iter().map(|(owner, part)| (owner, part.tokens)).unzip();
+        Ok(EmbeddingWindows { owners, inputs })
+    }
+
+    /// Returns tokenized texts as windows, each text as one.
+    pub(crate) fn embedding_windows_of(
+        &self,
+        inputs: Vec<EncoderInput>,
+        options: &EmbedOptions,
+    ) -> Result<EmbeddingWindows> {
+        self.check(options)?;
+        let (lengths, vocabulary) = (self.lengths(&inputs)?, self.model.config().vocabulary);
+        for (index, input) in inputs.iter().enumerate() {
+            if let Some(token) = input.ids.iter().find(|&&token| token as usize >= vocabulary) {
+                let message =
+                    format!("token {token} is out of range for a vocabulary of {vocabulary} tokens");
+                return Err(Error::argument(format!("text {index}"), message));
+            }
+        }
+        Ok(EmbeddingWindows { owners: (0..lengths.len()).collect(), inputs })
     }
 
     /// Returns the embeddings of texts that include their prompt.
@@ -101,33 +184,11 @@ impl Encoder {
         Ok(vectors.into_iter().flatten().collect())
     }
 
-    /// Computes the embeddings of texts; those of windows are averaged, weighted by their number of tokens.
     fn compute(&mut self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
-        let parts = self.all_parts(texts, options.overflow)?;
-        let (owners, inputs): (Vec<usize>, Vec<EncoderInput>) =
-            parts.into_iter().map(|(owner, part)| (owner, part.tokens)).unzip();
-        if inputs.len() == texts.len() {
-            return self.embed_tokens(&inputs, options);
-        }
-        let parts = self.embed_tokens(&inputs, &EmbedOptions { normalize: false, ..*options })?;
-        let mut all = owners.iter().zip(&inputs).zip(parts).peekable();
-        let mut vectors = Vec::with_capacity(texts.len());
-        while let Some(((&owner, tokens), mut vector)) = all.next() {
-            let mut count = tokens.ids.len() as f32;
-            let mut next = || all.next_if(|((other, _), _)| **other == owner);
-            // A text of a single window keeps its vector bit for bit.
-            if let Some(second) = next() {
-                vector.iter_mut().for_each(|x| *x *= count);
-                for ((_, tokens), part) in std::iter::once(second).chain(std::iter::from_fn(next)) {
-                    let weight = tokens.ids.len() as f32;
-                    vector.iter_mut().zip(&part).for_each(|(sum, x)| *sum += weight * x);
-                    count += weight;
-                }
-                vector.iter_mut().for_each(|sum| *sum /= count);
-            }
-            vectors.push(options.finish(vector)?);
-        }
-        Ok(vectors)
+        let EmbeddingWindows { owners, inputs } = self.windows(texts, options)?;
+        let vectors = self.embed_tokens(&inputs, &options.unfinished())?;
+        let lengths: Vec<usize> = inputs.iter().map(|input| input.ids.len()).collect();
+        options.join_windows(&owners, &lengths, vectors)
     }
 
     /// Checks that the encoder supports the options.

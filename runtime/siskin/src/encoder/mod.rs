@@ -14,6 +14,7 @@ mod text;
 pub use classify::{Entity, Scored};
 pub use early_exit::ExitCriterion;
 pub use embed::EmbedOptions;
+pub(crate) use embed::EmbeddingWindows;
 pub use fill::{AnswerSpan, MaskPrediction};
 pub use sentence::Prompt;
 pub use siskin_graph::Pooling;
@@ -31,7 +32,8 @@ use crate::result_cache::ResultCache;
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::ModelPart;
 use siskin_backend::cancel::CancelHandle;
-use siskin_backend::context::{Context, ContextOptions, OutputRows, SequenceInput};
+use siskin_backend::context::{Context, ContextOptions, OutputRows, Resources, SequenceInput};
+use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_graph::OutputHead;
 use siskin_graph::arch::ConfigReader;
 
@@ -120,6 +122,8 @@ pub struct Encoder {
     options: EncoderOptions,
     facts: ModelProperties,
     context: Option<Context>,
+    /// What the context shares with others; `None`: nothing.
+    resources: Option<Resources>,
     sequences: Vec<usize>,
     cancel: CancelHandle,
     work: EncoderWork,
@@ -181,13 +185,14 @@ impl Model {
         options: &EncoderOptions,
         rows: usize,
         outputs: usize,
+        resources: Option<&Resources>,
     ) -> Result<Context> {
         let options = ContextOptions {
             with_head: options.head,
             early_exit: options.early.is_some(),
             ..ContextOptions::encoder(self.loaded().cache_types(options.cache), rows, outputs)
         };
-        Context::new(Arc::clone(self.loaded()), &options, None)
+        Context::new(Arc::clone(self.loaded()), &options, resources)
     }
 }
 
@@ -223,6 +228,7 @@ impl Encoder {
             options,
             facts,
             context: None,
+            resources: None,
             sequences: Vec::new(),
             cancel: CancelHandle::new(),
             work: EncoderWork::default(),
@@ -274,6 +280,18 @@ impl Encoder {
     /// computes. A cached vector has the same bits.
     pub fn set_cache(&mut self, result_cache: Arc<ResultCache>) {
         self.result_cache = Some(result_cache);
+    }
+
+    /// Computes on a thread pool that others use, too.
+    pub(crate) fn set_thread_pool(&mut self, thread_pool: SharedThreadPool) {
+        self.resources = Some(Resources { thread_pool, kv_budget: None });
+        self.context = None;
+        self.sequences.clear();
+    }
+
+    /// Returns the maximum number of tokens per batch, except for longer texts.
+    pub(crate) fn batch_rows(&self) -> usize {
+        self.options.batch
     }
 
     /// Returns a handle that cancels a running call from any thread.
@@ -394,7 +412,8 @@ impl Encoder {
             // The old context is dropped first: both at once would need too much memory.
             self.context = None;
             self.sequences.clear();
-            let mut context = self.model.reading_context(&self.options, rows, outputs)?;
+            let mut context =
+                self.model.reading_context(&self.options, rows, outputs, self.resources.as_ref())?;
             context.set_cancel_handle(&self.cancel);
             self.context = Some(context);
         }

@@ -1,5 +1,7 @@
 //! What happens to a request.
 
+use std::time::Duration;
+
 use crate::Error;
 use crate::sample::SampledToken;
 use crate::session::FinishReason;
@@ -24,6 +26,8 @@ pub enum GenerationEvent {
         end: StreamEnd,
         /// What it used.
         usage: StreamUsage,
+        /// How long it took.
+        times: StreamTimes,
     },
 }
 
@@ -45,6 +49,19 @@ pub enum StreamEnd {
 pub struct StreamUsage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Those of them whose keys and values were in the prefix cache.
+    pub cached_tokens: usize,
     /// Generated tokens.
     pub generated_tokens: usize,
+}
+
+/// When a request came how far, measured from its submission.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamTimes {
+    /// Its first forward pass began.
+    pub start: Option<Duration>,
+    /// Its first token was sampled.
+    pub first_token: Option<Duration>,
+    /// It ended.
+    pub end: Duration,
 }

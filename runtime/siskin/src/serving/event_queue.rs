@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::event::{GenerationEvent, StreamEnd, StreamUsage};
+use super::event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
+use super::wake::WakerSlot;
 use crate::sample::SampledToken;
 
 /// Tokens that a reader may be behind; then its request is paused.
@@ -19,6 +20,8 @@ pub(super) struct EventQueue {
     events: Mutex<QueuedEvents>,
     /// The number of events, to look at without the lock.
     length: AtomicUsize,
+    /// Woken by every event.
+    pub reader: WakerSlot,
     /// The number of prompt tokens.
     pub prompt_tokens: usize,
 }
@@ -29,7 +32,7 @@ struct QueuedEvents {
     text: VecDeque<u8>,
     /// Their most likely tokens.
     top: VecDeque<SampledToken>,
-    end: Option<(String, StreamEnd, StreamUsage)>,
+    end: Option<GenerationEvent>,
 }
 
 struct QueuedToken {
@@ -47,7 +50,12 @@ impl EventQueue {
             top: VecDeque::with_capacity(CAPACITY * top.min(MAX_TOP)),
             end: None,
         };
-        Self { events: Mutex::new(events), length: AtomicUsize::new(0), prompt_tokens }
+        Self {
+            events: Mutex::new(events),
+            length: AtomicUsize::new(0),
+            reader: WakerSlot::default(),
+            prompt_tokens,
+        }
     }
 
     /// Appends a token.
@@ -57,13 +65,17 @@ impl EventQueue {
         events.text.extend(text.as_bytes());
         events.top.extend(top);
         self.length.fetch_add(1, Ordering::Release);
+        drop(events);
+        self.reader.wake();
     }
 
     /// Appends the last event.
-    pub(super) fn end(&self, text: &str, end: StreamEnd, usage: StreamUsage) {
+    pub(super) fn end(&self, text: &str, end: StreamEnd, usage: StreamUsage, times: StreamTimes) {
         let mut events = self.lock();
-        events.end = Some((text.to_owned(), end, usage));
+        events.end = Some(GenerationEvent::End { text: text.to_owned(), end, usage, times });
         self.length.fetch_add(1, Ordering::Release);
+        drop(events);
+        self.reader.wake();
     }
 
     /// Takes the next event.
@@ -72,13 +84,11 @@ impl EventQueue {
         let event = match events.tokens.pop_front() {
             Some(QueuedToken { token, text_length, top_length }) => {
                 let text: Vec<u8> = events.text.drain(..text_length).collect();
+                let text = String::from_utf8(text).unwrap_or_default();
                 let top = events.top.drain(..top_length).collect();
-                GenerationEvent::Token { token, text: String::from_utf8_lossy(&text).into_owned(), top }
+                GenerationEvent::Token { token, text, top }
             }
-            None => {
-                let (text, end, usage) = events.end.take()?;
-                GenerationEvent::End { text, end, usage }
-            }
+            None => events.end.take()?,
         };
         self.length.fetch_sub(1, Ordering::AcqRel);
         Some(event)

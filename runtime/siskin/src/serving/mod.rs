@@ -3,31 +3,36 @@
 //! Requests of all clients share forward passes (continuous batching) and the keys and values of common prefixes. The
 //! tokens of a request are those that a session with the same options generates, to the bit.
 
+mod embedding;
 mod event;
 mod event_queue;
 mod request;
 mod stream;
 mod stream_sampler;
+mod wake;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-pub use event::{GenerationEvent, StreamEnd, StreamUsage};
+pub use embedding::{EmbeddingRequest, EncoderId};
+pub use event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
 pub use request::{GenerationRequest, PromptInput};
 pub use siskin_scheduler::engine::{Drive, ModelId, SchedulerStats, SchedulingOptions};
 pub use siskin_scheduler::policy::Admission;
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
 pub use stream::GenerationStream;
 
+use crate::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
 use crate::model::Model;
 use crate::session::SessionOptions;
 use crate::text::TextStream;
 use crate::{Error, Result};
+use embedding::EncoderTexts;
 use event_queue::EventQueue;
 use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
-use siskin_scheduler::engine::TokenEngine;
+use siskin_scheduler::engine::{BatchQueue, TokenEngine};
 use siskin_scheduler::request::RequestSpec;
 use stream_sampler::StreamSampler;
 
@@ -77,6 +82,18 @@ pub struct Engine {
 struct ServedModels {
     pool: Option<SharedThreadPool>,
     models: Vec<(ModelId, Model)>,
+    encoders: Vec<Arc<EncoderTexts>>,
+}
+
+impl ServedModels {
+    /// Returns the thread pool of all models, with `threads` threads or as many as `model` was opened with.
+    fn pool(&mut self, threads: usize, model: &Model) -> Result<SharedThreadPool> {
+        if let Some(pool) = &self.pool {
+            return Ok(pool.clone());
+        }
+        let threads = if threads == 0 { model.threads() } else { threads };
+        Ok(self.pool.insert(SharedThreadPool::new(threads)?).clone())
+    }
 }
 
 impl Engine {
@@ -94,19 +111,63 @@ impl Engine {
             return Err(Error::unsupported("model", "only decoder-only models run in an engine"));
         }
         let mut shared = self.lock();
-        let pool = match &shared.pool {
-            Some(pool) => pool.clone(),
-            None => {
-                let threads = if self.options.threads == 0 { model.threads() } else { self.options.threads };
-                shared.pool.insert(SharedThreadPool::new(threads)?).clone()
-            }
-        };
-        let resources = Resources { thread_pool: pool, kv_budget: options.kv_budget };
+        let thread_pool = shared.pool(self.options.threads, model)?;
+        let resources = Resources { thread_pool, kv_budget: options.kv_budget };
         let sequences = options.scheduling.max_running.max(1);
         let context = model.context_on(&resources, &options.session, sequences, sequences)?;
         let id = self.engine.add_model(context, options.scheduling);
         shared.models.push((id, model.clone()));
         Ok(id)
+    }
+
+    /// Adds an encoder, for [`Engine::embed`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for models without an encoder.
+    pub fn add_encoder(&self, model: &Model, options: EncoderOptions) -> Result<EncoderId> {
+        let mut shared = self.lock();
+        let pool = shared.pool(self.options.threads, model)?;
+        let texts = Arc::new(EncoderTexts::new(model, options, pool)?);
+        self.engine.add_encoder(Arc::clone(&texts) as Arc<dyn BatchQueue>);
+        shared.encoders.push(texts);
+        Ok(EncoderId(shared.encoders.len() - 1))
+    }
+
+    /// Submits texts to embed, which share batches with those of other requests.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) if too many texts wait;
+    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) if a text is too long for the model and `options` do not allow
+    /// that.
+    pub fn embed<T: AsRef<str>>(
+        &self,
+        encoder: EncoderId,
+        texts: &[T],
+        options: &EmbedOptions,
+    ) -> Result<EmbeddingRequest> {
+        let of = self.encoder(encoder)?;
+        let windows = of.windows(texts, options)?;
+        of.submit(&self.engine, windows, options)
+    }
+
+    /// Submits tokenized texts to embed, special tokens included.
+    ///
+    /// # Errors
+    /// As [`Engine::embed`].
+    pub fn embed_tokens(
+        &self,
+        encoder: EncoderId,
+        texts: Vec<EncoderInput>,
+        options: &EmbedOptions,
+    ) -> Result<EmbeddingRequest> {
+        let of = self.encoder(encoder)?;
+        let windows = of.windows_of_tokens(texts, options)?;
+        of.submit(&self.engine, windows, options)
+    }
+
+    fn encoder(&self, id: EncoderId) -> Result<Arc<EncoderTexts>> {
+        let encoder = self.lock().encoders.get(id.0).map(Arc::clone);
+        encoder.ok_or_else(|| Error::argument("encoder", "not an encoder of this engine"))
     }
 
     /// Submits a request. Its tokens are computed while any thread waits for events, or by the engine's own thread.
@@ -118,6 +179,7 @@ impl Engine {
     pub fn submit(&self, model: ModelId, request: GenerationRequest) -> Result<GenerationStream> {
         let of = self.lock().models.iter().find(|(id, _)| *id == model).map(|(_, model)| model.clone());
         let of = of.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
+        let submitted = Instant::now();
         let tokens = request.prompt.tokens(&of)?;
         let mut sampler = of.sampler(&request.sampler, &request.dry_breakers)?;
         sampler.set_history(&tokens);
@@ -129,7 +191,9 @@ impl Engine {
             stream: TextStream::new(&request.stop)?,
             queue: Arc::clone(&queue),
             bytes: Vec::new(),
-            generated_tokens: 0,
+            usage: StreamUsage { prompt_tokens: tokens.len(), ..StreamUsage::default() },
+            submitted,
+            times: StreamTimes::default(),
         };
         let spec = RequestSpec {
             tokens,
@@ -140,12 +204,17 @@ impl Engine {
             timeout: request.timeout,
         };
         let handle = self.engine.submit(model, spec, Box::new(sampler))?;
-        Ok(GenerationStream::new(queue, handle))
+        Ok(GenerationStream::new(queue, handle, submitted))
     }
 
-    /// Returns the counters of a model's requests. Waits for the running pass.
+    /// Returns the counters of a model's requests, as of its last pass.
     pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
         self.engine.stats(model)
+    }
+
+    /// Returns the maximum length of a model's requests in tokens, the prompt included.
+    pub fn context_length(&self, model: ModelId) -> Option<usize> {
+        self.engine.context_length(model)
     }
 
     /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`.

@@ -1,8 +1,10 @@
 //! The events of a request, for its reader.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
 
-use super::event::{GenerationEvent, StreamEnd, StreamUsage};
+use super::event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
 use super::event_queue::EventQueue;
 use crate::{Error, ErrorKind, Result};
 use siskin_scheduler::engine::RequestHandle;
@@ -11,13 +13,14 @@ use siskin_scheduler::engine::RequestHandle;
 pub struct GenerationStream {
     queue: Arc<EventQueue>,
     handle: RequestHandle,
+    submitted: Instant,
     generated_tokens: usize,
     has_ended: bool,
 }
 
 impl GenerationStream {
-    pub(super) fn new(queue: Arc<EventQueue>, handle: RequestHandle) -> Self {
-        Self { queue, handle, generated_tokens: 0, has_ended: false }
+    pub(super) fn new(queue: Arc<EventQueue>, handle: RequestHandle, submitted: Instant) -> Self {
+        Self { queue, handle, submitted, generated_tokens: 0, has_ended: false }
     }
 
     /// Returns the next event; `None` after the last. Waits for it, and runs passes for all requests meanwhile unless the
@@ -32,19 +35,47 @@ impl GenerationStream {
             self.queue.pop()
         });
         // Without waiting for the pass that is to end it.
-        let event = event.unwrap_or_else(|| GenerationEvent::End {
+        Some(self.take(event.unwrap_or_else(|| self.canceled())))
+    }
+
+    /// Returns the next event if it is there, `None` after the last; else wakes the task of `context` when it is.
+    ///
+    /// Only for engines with a thread of their own ([`Drive::Thread`](super::Drive::Thread)): it runs no passes.
+    pub fn poll_event(&mut self, context: &Context<'_>) -> Poll<Option<GenerationEvent>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        self.queue.reader.register(context);
+        match self.queue.pop() {
+            Some(event) => Poll::Ready(Some(self.take(event))),
+            None if self.handle.is_canceled() => {
+                let event = self.canceled();
+                Poll::Ready(Some(self.take(event)))
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// The last event of a request that was canceled while a pass runs.
+    fn canceled(&self) -> GenerationEvent {
+        GenerationEvent::End {
             text: String::new(),
             end: StreamEnd::Canceled,
             usage: StreamUsage {
                 prompt_tokens: self.queue.prompt_tokens,
                 generated_tokens: self.generated_tokens,
+                cached_tokens: 0,
             },
-        });
+            times: StreamTimes { end: self.submitted.elapsed(), ..StreamTimes::default() },
+        }
+    }
+
+    fn take(&mut self, event: GenerationEvent) -> GenerationEvent {
         match &event {
             GenerationEvent::Token { .. } => self.generated_tokens += 1,
             GenerationEvent::End { .. } => self.has_ended = true,
         }
-        Some(event)
+        event
     }
 
     /// Returns whether the next event is there.

@@ -1,8 +1,9 @@
 //! From the logits of a request to its events: sampler, detokenizer, stop strings.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::event::{StreamEnd, StreamUsage};
+use super::event::{StreamEnd, StreamTimes, StreamUsage};
 use super::event_queue::EventQueue;
 use crate::Result;
 use crate::model::Model;
@@ -18,27 +19,36 @@ pub(super) struct StreamSampler {
     pub queue: Arc<EventQueue>,
     /// The bytes of the last token.
     pub bytes: Vec<u8>,
-    pub generated_tokens: usize,
+    pub usage: StreamUsage,
+    pub submitted: Instant,
+    pub times: StreamTimes,
 }
 
 impl StreamSampler {
     /// Appends the last event, with the text that was held back.
     fn end(&mut self, end: StreamEnd) {
-        let usage =
-            StreamUsage { prompt_tokens: self.queue.prompt_tokens, generated_tokens: self.generated_tokens };
-        self.queue.end(self.stream.finish().text, end, usage);
+        let times = StreamTimes { end: self.submitted.elapsed(), ..self.times };
+        self.queue.end(self.stream.finish().text, end, self.usage, times);
     }
 }
 
 impl RequestSampler for StreamSampler {
+    fn start(&mut self, cached_tokens: usize) {
+        self.usage.cached_tokens = cached_tokens;
+        self.times.start = Some(self.submitted.elapsed());
+    }
+
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled> {
         let token = self.sampler.sample(&logits[..self.sampler.vocabulary_size()])?;
+        if self.times.first_token.is_none() {
+            self.times.first_token = Some(self.submitted.elapsed());
+        }
         if self.model.end_ids().contains(&token.id) {
             self.end(StreamEnd::Finished(FinishReason::Eos));
             return Ok(Sampled::End);
         }
         self.sampler.accept(token.id);
-        self.generated_tokens += 1;
+        self.usage.generated_tokens += 1;
         self.model.token_bytes(token.id, &mut self.bytes)?;
         let delta = self.stream.push(&self.bytes);
         self.queue.push(token, delta.text, self.sampler.top());

@@ -1,4 +1,4 @@
-//! A model in an engine: its scheduler, its KV cache, and the samplers of its requests.
+//! A decoder in an engine: its scheduler, its KV cache, and the samplers of its requests.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::kv_cache::RequestCache;
 use super::sampler::{RequestOutcome, RequestSampler, Sampled};
-use super::{LaneGate, lock};
+use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
 use crate::request::{RequestId, RequestSpec};
 use siskin_backend::cancel::CancelHandle;
@@ -74,17 +74,18 @@ pub(super) struct Submission {
     pub arrival: Duration,
 }
 
-/// A request in the lane.
+/// A request that the scheduler has seen.
 struct ActiveRequest {
     sampler: Box<dyn RequestSampler>,
     cancel: CancelHandle,
+    has_started: bool,
     paused_since: Option<Duration>,
 }
 
 type Ended = Vec<(RequestId, RequestOutcome)>;
 
-pub(super) struct ModelLane {
-    gate: Arc<LaneGate>,
+pub(super) struct DecoderRunner {
+    inbox: Arc<RequestInbox>,
     cache: RequestCache,
     scheduler: Scheduler,
     active: HashMap<RequestId, ActiveRequest>,
@@ -94,27 +95,48 @@ pub(super) struct ModelLane {
     /// Requests that ended, reused from pass to pass.
     ended: Ended,
     stats: SchedulerStats,
-    /// The compute time of the lane.
-    pub service: Duration,
 }
 
-impl ModelLane {
-    pub(super) fn new(context: Context, gate: Arc<LaneGate>) -> Self {
-        let cache = RequestCache::new(context, gate.options.prefix_cache);
+impl ModelRunner for DecoderRunner {
+    fn collect(&mut self, now: Duration) -> bool {
+        self.guarded(|runner| runner.collect_requests(now))
+    }
+
+    fn has_work(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.active.is_empty() && lock(&self.inbox.submissions).is_empty()
+    }
+
+    fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
+        self.guarded(|runner| runner.run_pass(now, clock))
+    }
+
+    fn cancel_all(&mut self, now: Duration) {
+        lock(&self.inbox.submissions).iter().for_each(|submission| submission.cancel.cancel());
+        self.active.values().for_each(|request| request.cancel.cancel());
+        self.collect(now);
+    }
+}
+
+impl DecoderRunner {
+    pub(super) fn new(context: Context, inbox: Arc<RequestInbox>) -> Self {
+        let cache = RequestCache::new(context, inbox.options.prefix_cache);
         Self {
-            scheduler: Scheduler::new(limits(&cache.context, &gate.options)),
+            scheduler: Scheduler::new(limits(&cache.context, &inbox.options)),
             cache,
-            gate,
+            inbox,
             active: HashMap::new(),
             plan: StepPlan::default(),
             entries: Vec::new(),
             ended: Vec::new(),
             stats: SchedulerStats::default(),
-            service: Duration::ZERO,
         }
     }
 
-    pub(super) fn stats(&self) -> SchedulerStats {
+    fn stats(&self) -> SchedulerStats {
         let (running, waiting) = self.scheduler.counts();
         SchedulerStats {
             running,
@@ -126,39 +148,14 @@ impl ModelLane {
         }
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        self.active.is_empty() && lock(&self.gate.inbox).is_empty()
-    }
-
-    pub(super) fn has_work(&self) -> bool {
-        !self.active.is_empty()
-    }
-
-    /// Cancels all requests, also those that the scheduler has not seen yet.
-    pub(super) fn cancel_all(&mut self, now: Duration) {
-        lock(&self.gate.inbox).iter().for_each(|submission| submission.cancel.cancel());
-        self.active.values().for_each(|request| request.cancel.cancel());
-        self.collect(now);
-    }
-
-    /// Takes new requests, and ends those that were canceled or whose time is over. Returns whether any ended.
-    pub(super) fn collect(&mut self, now: Duration) -> bool {
-        self.guarded(|lane| lane.collect_requests(now))
-    }
-
-    /// Runs a forward pass. Returns whether there was anything to do.
-    pub(super) fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
-        self.guarded(|lane| lane.run_pass(now, clock))
-    }
-
     /// Calls `work`. If it panics, all requests fail: neither their sequences nor the schedule can be relied on.
     fn guarded(&mut self, work: impl FnOnce(&mut Self) -> bool) -> bool {
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
         let done = outcome.unwrap_or_else(|_| {
-            lock(&self.gate.pass).clear();
+            lock(&self.inbox.pass).clear();
             let waiting = self.scheduler.counts().1;
-            self.gate.waiting.fetch_sub(waiting, Ordering::AcqRel);
-            self.scheduler = Scheduler::new(limits(&self.cache.context, &self.gate.options));
+            self.inbox.waiting.fetch_sub(waiting, Ordering::AcqRel);
+            self.scheduler = Scheduler::new(limits(&self.cache.context, &self.inbox.options));
             self.cache.clear();
             for (_, mut request) in self.active.drain() {
                 let outcome = RequestOutcome::Failed(internal_error());
@@ -167,20 +164,21 @@ impl ModelLane {
             true
         });
         let wait = self.scheduler.predicted_wait().as_micros();
-        self.gate.predicted_wait.store(u64::try_from(wait).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.inbox.predicted_wait.store(u64::try_from(wait).unwrap_or(u64::MAX), Ordering::Relaxed);
+        *lock(&self.inbox.stats) = self.stats();
         done
     }
 
     fn collect_requests(&mut self, now: Duration) -> bool {
-        let submissions = std::mem::take(&mut *lock(&self.gate.inbox));
+        let submissions = std::mem::take(&mut *lock(&self.inbox.submissions));
         for Submission { spec, sampler, cancel, arrival } in submissions {
             let (salt, prompt_length) = (spec.salt, spec.tokens.len());
             let id = self.scheduler.enqueue(arrival, spec);
             self.cache.insert(id, salt, prompt_length);
-            self.active.insert(id, ActiveRequest { sampler, cancel, paused_since: None });
+            self.active.insert(id, ActiveRequest { sampler, cancel, has_started: false, paused_since: None });
         }
         let mut ended = std::mem::take(&mut self.ended);
-        let pause_limit = self.gate.options.pause_limit;
+        let pause_limit = self.inbox.options.pause_limit;
         for (id, request) in &mut self.active {
             let is_paused = !request.sampler.has_room();
             request.paused_since = is_paused.then(|| request.paused_since.unwrap_or(now));
@@ -215,6 +213,13 @@ impl ModelLane {
 
     /// Runs the entries of a plan in one pass; if it fails, each by itself, so that only those fail that cause it.
     fn run_entries(&mut self, plan: &StepPlan, clock: &dyn Fn() -> Duration, ended: &mut Ended) {
+        for entry in &plan.entries {
+            let new = self.active.get_mut(&entry.request).filter(|request| !request.has_started);
+            if let Some(request) = new {
+                request.has_started = true;
+                request.sampler.start(entry.from);
+            }
+        }
         let start = clock();
         match self.forward(&plan.entries) {
             Ok(()) => self.commit(plan, clock().saturating_sub(start), ended),
@@ -234,9 +239,9 @@ impl ModelLane {
 
     /// Runs the rows of some entries.
     fn forward(&mut self, planned: &[StepEntry]) -> Result<()> {
-        let Self { cache, scheduler, active, gate, .. } = self;
+        let Self { cache, scheduler, active, inbox, .. } = self;
         let mut entries: Vec<BatchEntry<'_>> = recycled(std::mem::take(&mut self.entries));
-        let mut pass = lock(&gate.pass);
+        let mut pass = lock(&inbox.pass);
         for entry in planned {
             let request = active.get(&entry.request).zip(scheduler.request(entry.request));
             let Some(((request, state), sequence)) = request.zip(cache.sequence(entry.request)) else {
@@ -256,14 +261,13 @@ impl ModelLane {
             true => Err(Error::canceled("request")),
             false => cache.context.forward(&entries),
         };
-        lock(&gate.pass).clear();
+        lock(&inbox.pass).clear();
         self.entries = recycled(entries);
         outcome
     }
 
     /// Records a pass and samples the next tokens.
     fn commit(&mut self, plan: &StepPlan, elapsed: Duration, ended: &mut Ended) {
-        self.service += elapsed;
         self.stats.steps += 1;
         self.stats.rows += plan.rows as u64;
         self.scheduler.commit(plan, elapsed);
@@ -332,8 +336,8 @@ impl ModelLane {
     /// Counts the requests that wait, of which there were `before`.
     fn count_waiting(&self, before: usize) {
         let after = self.scheduler.counts().1;
-        self.gate.waiting.fetch_sub(before.saturating_sub(after), Ordering::AcqRel);
-        self.gate.waiting.fetch_add(after.saturating_sub(before), Ordering::AcqRel);
+        self.inbox.waiting.fetch_sub(before.saturating_sub(after), Ordering::AcqRel);
+        self.inbox.waiting.fetch_add(after.saturating_sub(before), Ordering::AcqRel);
     }
 }
 

@@ -1,0 +1,48 @@
+//! Encoders in an engine: batches of whole texts, which take turns with the passes of decoders.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ModelRunner;
+
+/// The texts of an encoder. Clients add to it at any time; the engine decides when it runs a batch.
+pub trait BatchQueue: Send + Sync {
+    /// Returns whether no text waits.
+    fn is_empty(&self) -> bool;
+
+    /// Runs one batch of the texts that wait, and delivers their results. Must not panic.
+    fn run_batch(&self);
+
+    /// Cancels all texts that wait.
+    fn cancel_all(&self);
+}
+
+pub(super) struct EncoderRunner {
+    pub queue: Arc<dyn BatchQueue>,
+}
+
+impl ModelRunner for EncoderRunner {
+    fn collect(&mut self, _: Duration) -> bool {
+        false
+    }
+
+    fn has_work(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn step(&mut self, _: Duration, _: &dyn Fn() -> Duration) -> bool {
+        let has_work = self.has_work();
+        if has_work {
+            self.queue.run_batch();
+        }
+        has_work
+    }
+
+    fn cancel_all(&mut self, _: Duration) {
+        self.queue.cancel_all();
+    }
+}
