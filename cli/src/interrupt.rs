@@ -25,6 +25,18 @@ fn on_interrupt(heard: impl FnMut() + Send + 'static) -> Result<()> {
     ctrlc::set_handler(heard).map_err(|error| Error::new(ErrorKind::Io, "Ctrl-C", error.to_string()))
 }
 
+/// Makes Ctrl-C, a closed terminal and a system shutdown call `stop`; the second signal ends the program.
+pub(crate) fn listen_with(stop: impl Fn() + Send + 'static) -> Result<()> {
+    let mut is_second = false;
+    let heard = move || {
+        if std::mem::replace(&mut is_second, true) {
+            std::process::exit(i32::from(exit_code(ErrorKind::Canceled)));
+        }
+        stop();
+    };
+    on_interrupt(heard)
+}
+
 /// Makes Ctrl-C, a closed terminal and a system shutdown set `stop`; the second signal ends the program.
 pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
     let heard = move || {

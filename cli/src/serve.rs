@@ -1,35 +1,46 @@
-//! `siskin serve`: answers requests as JSON lines. `docs/cli.md` describes the protocol.
-//!
-//! One thread reads, so that a running request can be stopped. The worker thread answers the requests in order and is
-//! the only one that writes.
+//! `siskin serve`: answers requests over HTTP, or as JSON lines with `--stdio`.
 
 mod answers;
 mod base64;
-mod fields;
+mod http;
 mod json_lines;
 mod request;
 mod request_queue;
+mod stdio;
 mod worker;
 
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
-use answers::tell;
-use json_lines::{InputLine, InputLines};
-use request::{ParsedLine, RejectedRequest, Request};
-use request_queue::RequestQueue;
-use siskin::{Error, ErrorKind, Result};
-use std::io::Read;
+use siskin::{Error, Result};
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use worker::ModelState;
 
-/// Answer requests: one JSON object per line, from standard input to standard output
+/// Answer requests over HTTP in the form of the OpenAI API, or as JSON lines with --stdio
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
-    model: PathBuf,
+    /// .siskin, GGUF or ONNX files, or model folders. Requests select a model by its file name without the extension
+    #[arg(required = true, value_name = "MODEL")]
+    models: Vec<PathBuf>,
+    /// Loopback address to listen on
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = address, help_heading = "HTTP")]
+    host: IpAddr,
+    /// Port to listen on; 0 means any free one
+    #[arg(short, long, default_value_t = 8080, value_name = "N", help_heading = "HTTP")]
+    port: u16,
+    /// Maximum number of requests that a model computes at the same time
+    #[arg(long, default_value_t = 16, value_name = "N", help_heading = "HTTP")]
+    parallel: usize,
+    /// Maximum number of requests that wait for a model; more are rejected with status 429
+    #[arg(long, default_value_t = 256, value_name = "N", help_heading = "HTTP")]
+    max_waiting: usize,
+    /// Memory for the KV cache of each model; default: enough for --parallel requests of the maximum length
+    #[arg(long, value_name = "MB", help_heading = "HTTP")]
+    kv_memory: Option<usize>,
+    /// Read requests from standard input and write responses to standard output, one JSON object per line
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "kv_memory"], help_heading = "JSON lines")]
+    stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes
-    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
+    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES", requires = "stdio", help_heading = "JSON lines")]
     max_request_bytes: usize,
     /// Upper limit for max_tokens in every request
     #[arg(long, value_name = "N")]
@@ -41,62 +52,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let model = match open.model(&args.model, &args.model_args) {
-        Ok(model) => model,
-        Err(error) => {
-            // Standard error is not visible to a client that connects through a socket.
-            tell(None, &answers::Reply::Error(&error))?;
-            return Err(error);
-        }
-    };
-    let queue = Arc::new(RequestQueue::new(args.max_request_bytes));
-    let (input, longest) = (Arc::clone(&queue), args.max_request_bytes);
-    std::thread::spawn(move || {
-        read(std::io::stdin(), longest, &input);
-        input.end();
-    });
-    let mut work = ModelState::new(model, args, &queue);
-    while let Some(job) = queue.take() {
-        let outcome = work.answer(job);
-        queue.done();
-        outcome?;
+    match args.models.as_slice() {
+        [model] if args.stdio => stdio::run(model, args, open),
+        _ if args.stdio => Err(Error::argument("--stdio", "takes a single model")),
+        models => http::run(models, args, open),
     }
-    Ok(())
 }
 
-/// Reads requests from `input` into the queue until end of file.
-fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
-    let mut lines = InputLines::new(input, longest);
-    let mut number = 0;
-    loop {
-        let line = lines.next();
-        number += 1;
-        let rejected = |kind, message: String| {
-            Err(RejectedRequest { id: None, error: Error::new(kind, format!("line {number}"), message) })
-        };
-        let parsed = match line {
-            Ok(None) => return,
-            Err(error) => {
-                let error = Error::io("standard input", &error);
-                queue.put(Err(RejectedRequest { id: None, error }), 0);
-                return;
-            }
-            Ok(Some(InputLine::TooLong)) => rejected(
-                ErrorKind::TooLong,
-                format!("line too long: more than {longest} bytes; see --max-request-bytes"),
-            ),
-            Ok(Some(InputLine::Whole(bytes))) => match std::str::from_utf8(bytes) {
-                Ok(text) if text.trim().is_empty() => continue,
-                Ok(text) => Request::read(text).map_err(|rejection| rejection.on_line(number)),
-                Err(error) => {
-                    rejected(ErrorKind::Argument, format!("not UTF-8 at byte {}", error.valid_up_to()))
-                }
-            },
-        };
-        match parsed {
-            Ok(ParsedLine::Cancel(id)) => queue.cancel(&id),
-            Ok(ParsedLine::Request(request)) => queue.put(Ok(*request), lines.length()),
-            Err(rejection) => queue.put(Err(rejection), lines.length()),
-        }
+/// Parses an address to listen on.
+fn address(text: &str) -> std::result::Result<IpAddr, String> {
+    if text == "localhost" {
+        return Ok(IpAddr::from([127, 0, 0, 1]));
     }
+    text.parse().map_err(|_| "expected an IP address, such as 127.0.0.1 or ::1".to_owned())
 }

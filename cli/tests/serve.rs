@@ -1,4 +1,4 @@
-//! `siskin serve` from a client: lines in, lines out.
+//! `siskin serve --stdio` from a client: lines in, lines out.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn siskin(arguments: &[&str]) -> Command {
 
 /// Returns the replies of one process to all of these lines.
 fn serve(model: &str, options: &[&str], lines: &[u8]) -> Vec<Value> {
-    let mut child = siskin(&[&["serve", model], options].concat()).spawn().unwrap();
+    let mut child = siskin(&[&["serve", "--stdio", model], options].concat()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -272,7 +272,7 @@ struct Running {
 
 impl Running {
     fn start(model: &str, options: &[&str]) -> Self {
-        let mut child = siskin(&[&["serve", model], options].concat()).spawn().unwrap();
+        let mut child = siskin(&[&["serve", "--stdio", model], options].concat()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, input, output }
     }
@@ -468,7 +468,7 @@ fn who_does_not_listen_ends_it_quietly() {
 
 #[test]
 fn a_missing_model_is_an_error_line() {
-    let output = siskin(&["serve", "/no/such/model"]).output().unwrap();
+    let output = siskin(&["serve", "--stdio", "/no/such/model"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(values(&output)[0]["error"]["code"], 104);
 }

@@ -9,6 +9,7 @@ mod encoders;
 mod expert_pages;
 mod gguf_readers;
 mod gradients;
+mod http;
 mod kv_cache_types;
 mod layers;
 mod onnx;

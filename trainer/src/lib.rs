@@ -60,7 +60,6 @@ pub mod settings;
 pub mod state;
 pub mod statistics;
 pub mod tokenizer;
-pub mod type_errors;
 
 pub use initialization::InitialModel;
 pub use optimizer::{Optimizer, OptimizerOptions, StepArguments};

@@ -3,10 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use siskin_format::type_errors::readable;
 use siskin_format::{Error, Result};
 use strsim::damerau_levenshtein;
-
-use crate::type_errors::readable;
 
 /// Settings by name, as in a config file.
 pub type Settings = Map<String, Value>;

@@ -1,7 +1,6 @@
 //! Request parsing.
 
 use super::base64;
-use super::fields::JsonFields;
 use crate::embed::VectorArgs;
 use crate::fill_mask;
 use crate::options::SamplerArgs;
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use siskin::encoder::OverflowMode;
 use siskin::template::{Message, RenderOptions, TemplateData};
 use siskin::{Error, ErrorKind, Result};
+use siskin_serve::JsonFields;
 use std::collections::BTreeMap;
 
 /// The client's id of a request: a string or an integer.

@@ -22,6 +22,7 @@
 mod cargo_feature;
 mod error;
 pub mod file;
+pub mod type_errors;
 
 pub use cargo_feature::CargoFeature;
 pub use error::{Error, ErrorKind, Result};

@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 20] = [
+const CRATES: [(&str, &str, &[&str]); 21] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -50,7 +50,8 @@ const CRATES: [(&str, &str, &[&str]); 20] = [
         ],
     ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
-    ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-trainer"]),
+    ("siskin-serve", "serve", &["siskin", "siskin-format"]),
+    ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-serve", "siskin-trainer"]),
     ("siskin-emulator", "emulator", &[]),
     (
         "siskin-tests",
@@ -65,6 +66,7 @@ const CRATES: [(&str, &str, &[&str]); 20] = [
             "siskin-format",
             "siskin-graph",
             "siskin-kernels",
+            "siskin-serve",
             "siskin-tokenizer",
             "siskin-trainer",
             "siskin-ffi",

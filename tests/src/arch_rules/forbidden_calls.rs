@@ -17,7 +17,7 @@ const RULES: [Rule; 6] = [
             "runtime/scheduler/src/engine/mod.rs",
             "trainer/src/data/prefetch.rs",
             "trainer/src/run/checkpoint_thread.rs",
-            "cli/src/serve.rs",
+            "cli/src/serve/stdio.rs",
             "benches/src/",
             "tests/src/",
             "xtask/src/",
@@ -40,7 +40,11 @@ const RULES: [Rule; 6] = [
         why: "a library never ends its host process",
     },
     Rule { calls: &["mem::transmute"], places: &[], why: "use a checked conversion" },
-    Rule { calls: &["TcpStream", "TcpListener", "UdpSocket"], places: &[], why: "no crate has network code" },
+    Rule {
+        calls: &["TcpStream", "TcpListener", "UdpSocket"],
+        places: &["serve/src/listener.rs"],
+        why: "only the HTTP server has network code",
+    },
 ];
 
 /// Returns the paths and file names in the table of rules.

@@ -46,7 +46,7 @@ pub(super) fn check(machine: &DebArchitecture, folder: &Path) -> Result {
 fn answers(siskin: &Path, folder: &Path) -> Result {
     let (socket, model) = (Socket::new(), folder.join("models/chat.siskin"));
     let mut listener = program("systemd-socket-activate", &["--accept", "--inetd", "-l"]);
-    listener.arg(&socket.0).arg(siskin).args(["--quiet", "serve"]).arg(&model);
+    listener.arg(&socket.0).arg(siskin).args(["--quiet", "serve", "--stdio"]).arg(&model);
     let mut listener = listener
         .stderr(Stdio::null())
         .spawn()

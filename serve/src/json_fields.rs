@@ -4,55 +4,62 @@ use serde::Deserialize;
 use serde::de::value::MapDeserializer;
 use serde_json::value::RawValue;
 use siskin::{Error, Result};
-use siskin_trainer::type_errors::readable;
+use siskin_format::type_errors::readable;
 use std::collections::BTreeMap;
 
 /// What JSON calls a map.
 const OBJECT: &str = "an object";
 
 /// The unparsed fields of a JSON object: takes little more memory than the line itself.
-pub(super) struct JsonFields<'a> {
+pub struct JsonFields<'a> {
     left: BTreeMap<String, &'a RawValue>,
     /// The names of fields that were taken or looked for.
     known: Vec<String>,
 }
 
 impl<'a> JsonFields<'a> {
-    pub(super) fn read(line: &'a str) -> Result<Self> {
+    /// Parses a JSON object.
+    pub fn read(line: &'a str) -> Result<Self> {
         let fields = serde_json::from_str(line).map(|left| Self { left, known: Vec::new() });
         fields.map_err(|error| Error::argument("", not_an_object(line, &error)))
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    /// Returns whether the field `name` is left.
+    pub fn has(&self, name: &str) -> bool {
         self.left.contains_key(name)
     }
 
     /// Takes the field `name`, if it is present and not null.
-    pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>> {
+    pub fn take<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>> {
         self.known.push(name.to_owned());
         let Some(value) = self.left.remove(name) else { return Ok(None) };
         serde_json::from_str(value.get()).map_err(|error| wrong(name, &error))
     }
 
     /// Takes the required field `name`.
-    pub(super) fn need<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T> {
+    pub fn need<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T> {
         self.take(name)?.ok_or_else(|| Error::argument(name, "missing"))
     }
 
     /// Takes options from the fields with these names.
-    pub(super) fn some<T: Deserialize<'a>>(&mut self, names: &[&str]) -> Result<T> {
+    pub fn some<T: Deserialize<'a>>(&mut self, names: &[&str]) -> Result<T> {
         self.known.extend(names.iter().map(|&name| name.to_owned()));
         let given = names.iter().filter_map(|name| self.left.remove_entry(*name)).collect();
         options(&given)
     }
 
     /// Takes options from all remaining fields.
-    pub(super) fn rest<T: Deserialize<'a>>(self) -> Result<T> {
+    pub fn rest<T: Deserialize<'a>>(self) -> Result<T> {
         options(&self.left).map_err(|error| with_names(error, &self.known))
     }
 
+    /// Drops the fields with these names, which have no effect.
+    pub fn ignore(&mut self, names: &[&str]) {
+        self.left.retain(|name, _| !names.contains(&name.as_str()));
+    }
+
     /// Fails if a field remains.
-    pub(super) fn end(self) -> Result<()> {
+    pub fn end(self) -> Result<()> {
         self.rest::<Nothing>().map(drop)
     }
 }

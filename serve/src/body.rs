@@ -1,0 +1,40 @@
+//! Request bodies, with limits on their size and duration.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::StatusCode;
+use hyper::body::{Bytes, Incoming};
+
+use crate::error::ApiError;
+use crate::json_fields::JsonFields;
+
+/// How long a client may take to send a body.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Reads a body of at most `limit` bytes.
+pub(crate) async fn read(body: Incoming, limit: usize) -> Result<Bytes, ApiError> {
+    let collected = tokio::time::timeout(TIMEOUT, Limited::new(body, limit).collect()).await;
+    match collected {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let message = format!("the body exceeds {limit} bytes");
+            Err(ApiError::rejected(StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+        Ok(Err(error)) => Err(ApiError::rejected(StatusCode::BAD_REQUEST, format!("body: {error}"))),
+        Err(_) => {
+            let message = format!("the body did not arrive within {} seconds", TIMEOUT.as_secs());
+            Err(ApiError::rejected(StatusCode::REQUEST_TIMEOUT, message))
+        }
+    }
+}
+
+/// Parses the fields of a JSON body.
+pub(crate) fn fields(body: &[u8]) -> Result<JsonFields<'_>, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        let message = format!("body: not UTF-8 at byte {}", error.valid_up_to());
+        ApiError::rejected(StatusCode::BAD_REQUEST, message)
+    })?;
+    JsonFields::read(text)
+        .map_err(|error| ApiError::rejected(StatusCode::BAD_REQUEST, format!("body: {}", error.message())))
+}

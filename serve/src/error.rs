@@ -1,0 +1,84 @@
+//! Errors as clients see them.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use siskin::{Error, ErrorKind};
+
+use crate::response::{self, Response};
+
+/// An error in the form of the OpenAI API.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+    /// The field of the request that it is about.
+    param: Option<String>,
+    code: Option<&'static str>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into(), param: None, code: None }
+    }
+
+    /// Returns an error about a field of the request.
+    pub(crate) fn invalid(param: &str, message: impl Into<String>) -> Self {
+        let param = Some(param.to_owned());
+        Self { param, ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message) }
+    }
+
+    /// Returns an error about the request as a whole.
+    pub(crate) fn rejected(status: StatusCode, message: impl Into<String>) -> Self {
+        Self::new(status, "invalid_request_error", message)
+    }
+
+    pub(crate) fn model_not_found(name: &str, known: &[&str]) -> Self {
+        let message = format!("no model `{name}`; expected one of: {}", known.join(", "));
+        Self {
+            param: Some("model".to_owned()),
+            code: Some("model_not_found"),
+            ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
+        }
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    pub(crate) fn shutting_down() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "the server is shutting down")
+    }
+
+    /// Returns the JSON object of the error.
+    pub(crate) fn body(&self) -> Value {
+        json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
+    }
+
+    pub(crate) fn response(&self) -> Response {
+        let mut response = response::json(self.status, &self.body());
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert("retry-after", hyper::header::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<Error> for ApiError {
+    fn from(error: Error) -> Self {
+        let message = format!("{}: {}", error.location(), error.message());
+        let bad_request = Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message.clone());
+        match error.kind() {
+            ErrorKind::Argument | ErrorKind::Template | ErrorKind::Unsupported => {
+                Self { param: Some(error.location().to_owned()), ..bad_request }
+            }
+            ErrorKind::TooLong => Self { code: Some("context_length_exceeded"), ..bad_request },
+            ErrorKind::Overloaded => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.message())
+            }
+            ErrorKind::Memory => Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message),
+            ErrorKind::Canceled => Self::shutting_down(),
+            _ => Self::internal(message),
+        }
+    }
+}

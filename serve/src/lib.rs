@@ -1,0 +1,40 @@
+//! An HTTP server for models, on one engine: requests of all clients share forward passes.
+//!
+//! - [`Server`] listens on a loopback address and answers until its [`ShutdownHandle`] is used.
+//! - [`ServedModel`] is a model under the name by which requests select it.
+//! - [`JsonFields`] are the fields of a request, each of which must be known.
+//!
+//! ```no_run
+//! use siskin_serve::{ServedModel, Server, ServerOptions};
+//!
+//! let model = siskin::Model::open("smollm2.siskin")?;
+//! let server = Server::bind(&ServerOptions::default(), vec![ServedModel::new("smollm2", model)])?;
+//! println!("listening on http://{}", server.address());
+//! server.run()?;
+//! # Ok::<(), siskin::Error>(())
+//! ```
+//!
+//! `routes.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API. One thread reads and
+//! writes all sockets; two others tokenize and render chat templates; the engine's thread and the thread pool compute.
+//! `/health` and `/metrics` wait for none of them.
+//!
+//! A client cannot make the server read files or open connections. Requests from web pages of other origins, and those
+//! that name another host, are rejected. Prompts are not logged.
+#![forbid(unsafe_code)]
+
+mod body;
+mod error;
+mod guard;
+mod json_fields;
+mod listener;
+mod metrics;
+mod models;
+mod openai;
+mod response;
+mod routes;
+mod server_sent_events;
+mod state;
+
+pub use json_fields::JsonFields;
+pub use listener::{Server, ServerOptions, ShutdownHandle};
+pub use models::ServedModel;

@@ -1,0 +1,194 @@
+//! Connections: accepting them, their limits, and the end of the server.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use siskin::{Error, Result};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::models::{ModelRegistry, ServedModel};
+use crate::routes;
+use crate::state::ServerState;
+
+/// How long a client may take to send the header of a request, and how long a connection may be idle.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum size of a header in bytes.
+const MAX_HEADER_BYTES: usize = 16 << 10;
+/// Threads that tokenize and render chat templates.
+const BLOCKING_THREADS: usize = 2;
+/// How long connections may stay open after the last response.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Options for a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it listens; must be a loopback address. Port 0 selects a free one.
+    pub address: SocketAddr,
+    /// The number of compute threads; 0: as many as the first model was opened with.
+    pub threads: usize,
+    /// The maximum number of open connections; more wait.
+    pub max_connections: usize,
+    /// The maximum number of tokens that a request may generate.
+    pub max_tokens: usize,
+    /// How long running requests may take after the shutdown began.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            threads: 0,
+            max_connections: 256,
+            max_tokens: usize::MAX,
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Checks the options, as [`Server::bind`] does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](siskin::ErrorKind::Argument) for an address that is not a loopback address.
+    pub fn check(&self) -> Result<()> {
+        if self.address.ip().is_loopback() {
+            return Ok(());
+        }
+        let message = format!(
+            "{} is reachable from other machines, and the server has no authentication; listen on 127.0.0.1 behind a \
+             proxy that has",
+            self.address.ip()
+        );
+        Err(Error::argument("address", message))
+    }
+}
+
+/// Listens on an address, and answers requests.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    options: ServerOptions,
+    state: Arc<ServerState>,
+}
+
+/// Shuts a server down. Clones do the same.
+#[derive(Clone)]
+pub struct ShutdownHandle {
+    state: Arc<ServerState>,
+}
+
+impl ShutdownHandle {
+    /// Rejects further requests, lets the running ones end, and makes [`Server::run`] return.
+    pub fn shut_down(&self) {
+        self.state.shut_down();
+    }
+}
+
+impl Server {
+    /// Listens on the address of `options`. Connections wait until [`Server::run`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](siskin::ErrorKind::Argument) for an address that is not a loopback address, and for two
+    /// models of the same name; [`ErrorKind::Io`](siskin::ErrorKind::Io) if the address is in use;
+    /// [`ErrorKind::Unsupported`](siskin::ErrorKind::Unsupported) for models that are neither decoders nor encoders.
+    pub fn bind(options: &ServerOptions, models: Vec<ServedModel>) -> Result<Self> {
+        options.check()?;
+        let failed = |error: &std::io::Error| Error::io(options.address.to_string(), error);
+        let listener = TcpListener::bind(options.address).map_err(|error| failed(&error))?;
+        listener.set_nonblocking(true).map_err(|error| failed(&error))?;
+        let address = listener.local_addr().map_err(|error| failed(&error))?;
+        let state = ServerState::new(ModelRegistry::new(models, options.threads)?, options.max_tokens);
+        Ok(Self { listener, address, options: options.clone(), state: Arc::new(state) })
+    }
+
+    /// Returns the address with the port that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns a handle that shuts the server down from another thread.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        ShutdownHandle { state: Arc::clone(&self.state) }
+    }
+
+    /// Answers requests until the server is shut down.
+    pub fn run(self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .build()
+            .map_err(|error| Error::io("sockets", &error))?;
+        let outcome = runtime.block_on(self.accept());
+        // Blocking work that is left belongs to requests without a client.
+        runtime.shutdown_background();
+        outcome
+    }
+
+    async fn accept(self) -> Result<()> {
+        let Self { listener, address, options, state } = self;
+        let failed = |error: std::io::Error| Error::io(address.to_string(), &error);
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        let free = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = async {
+                let permit = Arc::clone(&free).acquire_owned().await;
+                (listener.accept().await, permit)
+            };
+            tokio::select! {
+                (accepted, permit) = accepted => match accepted {
+                    Ok((stream, _)) => {
+                        let connection = serve_connection(stream, Arc::clone(&state));
+                        connections.spawn(async move {
+                            connection.await;
+                            drop(permit);
+                        });
+                    }
+                    // Out of file descriptors, or a client that left: others may do better a moment later.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                },
+                Some(_) = connections.join_next() => {}
+                () = state.wait_for_shutdown() => break,
+            }
+        }
+        drop(listener);
+        let engine = state.models.engine().clone();
+        let drained = tokio::task::spawn_blocking(move || engine.drain(options.drain_timeout));
+        let _ = drained.await;
+        let closed = async { while connections.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+        Ok(())
+    }
+}
+
+/// Answers the requests of a connection, and closes it after the current one if the server is shut down.
+async fn serve_connection(stream: TcpStream, state: Arc<ServerState>) {
+    // Events are small and wait for no others.
+    let _ = stream.set_nodelay(true);
+    let shared = Arc::clone(&state);
+    let service = service_fn(move |request| {
+        let answer = routes::answer(Arc::clone(&state), request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        // Errors are those of the client, who has left.
+        _ = connection.as_mut() => return,
+        () = shared.wait_for_shutdown() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}

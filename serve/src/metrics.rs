@@ -1,0 +1,262 @@
+//! Counters and latency histograms, in the text format of Prometheus.
+
+use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use siskin::serving::{SchedulerStats, StreamTimes, StreamUsage};
+
+/// The upper bound of the first bucket of a histogram; each further one is twice as large.
+const FIRST_BOUND: Duration = Duration::from_micros(500);
+/// Buckets up to 65.5 seconds; slower ones are only in the sum and the count.
+const BUCKETS: usize = 18;
+
+/// A histogram of durations.
+#[derive(Default)]
+struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    count: AtomicU64,
+    microseconds: AtomicU64,
+}
+
+impl Histogram {
+    fn observe(&self, duration: Duration) {
+        let is_within = |bucket: &usize| duration <= bound(*bucket);
+        if let Some(bucket) = (0..BUCKETS).find(is_within) {
+            self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let microseconds = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
+    }
+}
+
+fn bound(bucket: usize) -> Duration {
+    FIRST_BOUND * (1 << bucket)
+}
+
+/// Why generations ended, as clients see it.
+pub(crate) const FINISH_REASONS: [&str; 4] = ["stop", "length", "abort", "error"];
+
+/// What happened to the requests of a model.
+#[derive(Default)]
+pub(crate) struct ModelMetrics {
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    request_latency: Histogram,
+    queue_time: Histogram,
+    prefill_time: Histogram,
+    decode_time: Histogram,
+    prompt_tokens: AtomicU64,
+    generated_tokens: AtomicU64,
+    finished: [AtomicU64; FINISH_REASONS.len()],
+    rejected: AtomicU64,
+}
+
+impl ModelMetrics {
+    /// Counts a token that came `gap` after the one before it.
+    pub(crate) fn token(&self, gap: Option<Duration>) {
+        if let Some(gap) = gap {
+            self.inter_token_latency.observe(gap);
+        }
+    }
+
+    /// Counts a generation that ended.
+    pub(crate) fn end(&self, reason: &str, usage: StreamUsage, times: StreamTimes) {
+        self.tokens(usage.prompt_tokens, usage.generated_tokens);
+        self.finish(reason);
+        self.request_latency.observe(times.end);
+        let Some(start) = times.start else { return };
+        self.queue_time.observe(start);
+        let Some(first) = times.first_token else { return };
+        self.time_to_first_token.observe(first);
+        self.prefill_time.observe(first.saturating_sub(start));
+        self.decode_time.observe(times.end.saturating_sub(first));
+    }
+
+    /// Counts a generation whose client has left.
+    pub(crate) fn abort(&self) {
+        self.finish("abort");
+    }
+
+    fn finish(&self, reason: &str) {
+        if let Some(counter) = FINISH_REASONS.iter().position(|name| *name == reason) {
+            self.finished[counter].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts an embedding request.
+    pub(crate) fn embedded(&self, tokens: usize, elapsed: Duration) {
+        self.tokens(tokens, 0);
+        self.finish("stop");
+        self.request_latency.observe(elapsed);
+    }
+
+    /// Counts a request that was rejected because too many wait.
+    pub(crate) fn reject(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn tokens(&self, prompt: usize, generated: usize) {
+        self.prompt_tokens.fetch_add(prompt as u64, Ordering::Relaxed);
+        self.generated_tokens.fetch_add(generated as u64, Ordering::Relaxed);
+    }
+}
+
+/// The metrics of a model under its name, and the counters of its scheduler if it has one.
+pub(crate) struct NamedMetrics<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) metrics: &'a ModelMetrics,
+    pub(crate) scheduler: Option<SchedulerStats>,
+}
+
+/// Returns all metrics as text.
+pub(crate) fn text(models: &[NamedMetrics<'_>]) -> String {
+    let mut page = Page { text: String::new(), models };
+    page.scheduler("siskin_requests_running", "gauge", "Requests in forward passes.", |stats| stats.running);
+    page.scheduler("siskin_requests_waiting", "gauge", "Requests that wait.", |stats| stats.waiting);
+    page.scheduler("siskin_prefix_cache_prefixes", "gauge", "Sequences in the prefix cache.", |stats| {
+        stats.cached_prefixes
+    });
+    let help = "Tokens of requests when they started.";
+    page.scheduler("siskin_prefix_cache_queries_tokens_total", "counter", help, |stats| {
+        stats.prefix_queried_tokens
+    });
+    let help = "Tokens of requests that the prefix cache had.";
+    page.scheduler("siskin_prefix_cache_hits_tokens_total", "counter", help, |stats| stats.prefix_hit_tokens);
+    page.scheduler("siskin_preemptions_total", "counter", "Preempted requests.", |stats| stats.preemptions);
+    page.scheduler("siskin_forward_passes_total", "counter", "Forward passes.", |stats| stats.steps);
+    page.scheduler("siskin_forward_pass_rows_total", "counter", "Rows of forward passes.", |stats| {
+        stats.rows
+    });
+    page.counter("siskin_prompt_tokens_total", "Tokens of prompts and embedded texts.", |metrics| {
+        &metrics.prompt_tokens
+    });
+    page.counter("siskin_generation_tokens_total", "Generated tokens.", |metrics| &metrics.generated_tokens);
+    page.counter("siskin_requests_rejected_total", "Requests rejected because too many waited.", |metrics| {
+        &metrics.rejected
+    });
+    page.finished();
+    type Of = fn(&ModelMetrics) -> &Histogram;
+    let histograms: [(&str, &str, Of); 6] = [
+        ("siskin_time_to_first_token_seconds", "From the request to its first token.", |metrics| {
+            &metrics.time_to_first_token
+        }),
+        ("siskin_inter_token_latency_seconds", "Between two tokens of a request.", |metrics| {
+            &metrics.inter_token_latency
+        }),
+        ("siskin_e2e_request_latency_seconds", "From the request to its end.", |metrics| {
+            &metrics.request_latency
+        }),
+        ("siskin_request_queue_time_seconds", "From the request to its first forward pass.", |metrics| {
+            &metrics.queue_time
+        }),
+        (
+            "siskin_request_prefill_time_seconds",
+            "From the first forward pass to the first token.",
+            |metrics| &metrics.prefill_time,
+        ),
+        ("siskin_request_decode_time_seconds", "From the first token to the end.", |metrics| {
+            &metrics.decode_time
+        }),
+    ];
+    for (name, help, of) in histograms {
+        page.histogram(name, help, of);
+    }
+    page.text
+}
+
+struct Page<'a> {
+    text: String,
+    models: &'a [NamedMetrics<'a>],
+}
+
+impl Page<'_> {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn line(&mut self, line: impl Display) {
+        // A string takes everything.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    fn scheduler<T: Display>(&mut self, name: &str, kind: &str, help: &str, value: fn(&SchedulerStats) -> T) {
+        self.head(name, kind, help);
+        for model in self.models {
+            if let Some(stats) = &model.scheduler {
+                self.line(format_args!("{name}{{model={}}} {}", label(model.name), value(stats)));
+            }
+        }
+    }
+
+    fn counter(&mut self, name: &str, help: &str, of: fn(&ModelMetrics) -> &AtomicU64) {
+        self.head(name, "counter", help);
+        for model in self.models {
+            let value = of(model.metrics).load(Ordering::Relaxed);
+            self.line(format_args!("{name}{{model={}}} {value}", label(model.name)));
+        }
+    }
+
+    fn finished(&mut self) {
+        let name = "siskin_request_success_total";
+        self.head(name, "counter", "Requests that ended, by reason.");
+        for model in self.models {
+            for (reason, counter) in FINISH_REASONS.iter().zip(&model.metrics.finished) {
+                let (model, value) = (label(model.name), counter.load(Ordering::Relaxed));
+                self.line(format_args!("{name}{{model={model},finished_reason=\"{reason}\"}} {value}"));
+            }
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, of: fn(&ModelMetrics) -> &Histogram) {
+        self.head(name, "histogram", help);
+        for model in self.models {
+            let (histogram, model) = (of(model.metrics), label(model.name));
+            let mut below = 0;
+            for (bucket, counter) in histogram.buckets.iter().enumerate() {
+                below += counter.load(Ordering::Relaxed);
+                let bound = bound(bucket).as_secs_f64();
+                self.line(format_args!("{name}_bucket{{model={model},le=\"{bound}\"}} {below}"));
+            }
+            let count = histogram.count.load(Ordering::Relaxed).max(below);
+            let seconds = histogram.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
+            self.line(format_args!("{name}_bucket{{model={model},le=\"+Inf\"}} {count}"));
+            self.line(format_args!("{name}_sum{{model={model}}} {seconds}"));
+            self.line(format_args!("{name}_count{{model={model}}} {count}"));
+        }
+    }
+}
+
+/// Returns a label's value in quotes.
+fn label(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_are_cumulative() {
+        let metrics = ModelMetrics::default();
+        for milliseconds in [0, 1, 3, 100_000] {
+            metrics.token(Some(Duration::from_millis(milliseconds)));
+        }
+        metrics.token(None);
+        let page = text(&[NamedMetrics { name: "a\"b", metrics: &metrics, scheduler: None }]);
+        let value = |series: &str| {
+            let line =
+                page.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("{series}"));
+            line.rsplit(' ').next().unwrap().to_owned()
+        };
+        let name = "siskin_inter_token_latency_seconds";
+        for (bound, count) in [("0.0005", "1"), ("0.001", "2"), ("0.002", "2"), ("0.004", "3"), ("+Inf", "4")]
+        {
+            assert_eq!(value(&format!("{name}_bucket{{model=\"a\\\"b\",le=\"{bound}\"}}")), count);
+        }
+        assert_eq!(value(&format!("{name}_count")), "4");
+        assert_eq!(value(&format!("{name}_sum")), "100.004");
+    }
+}

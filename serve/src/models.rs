@@ -1,0 +1,159 @@
+//! The models of the server, by name.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use siskin::encoder::EmbedOptions;
+use siskin::serving::{Drive, EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
+use siskin::{EncoderOptions, Error, Model, Result, SessionOptions};
+
+use crate::error::ApiError;
+use crate::metrics::{self, ModelMetrics, NamedMetrics};
+
+/// A model under the name by which requests select it.
+pub struct ServedModel {
+    /// The name.
+    pub name: String,
+    /// The model: a decoder, or an encoder for embeddings.
+    pub model: Model,
+    /// The options of a decoder.
+    pub options: ServedModelOptions,
+}
+
+impl ServedModel {
+    /// Creates a model with default options.
+    pub fn new(name: impl Into<String>, model: Model) -> Self {
+        Self { name: name.into(), model, options: ServedModelOptions::default() }
+    }
+}
+
+/// A model that requests can select.
+pub(crate) struct RegisteredModel {
+    pub(crate) name: String,
+    pub(crate) model: Model,
+    pub(crate) kind: ModelTask,
+    /// The maximum length of a request in tokens.
+    pub(crate) context_length: usize,
+    /// When it was added, in seconds since 1970.
+    pub(crate) created: u64,
+    /// The same for the same model file and version of Siskin, whose results are the same to the bit.
+    pub(crate) fingerprint: String,
+    pub(crate) metrics: ModelMetrics,
+}
+
+/// What requests a model can answer.
+pub(crate) enum ModelTask {
+    Decoder(ModelId),
+    Encoder(EncoderId, EmbedOptions),
+}
+
+/// All models, on one engine.
+pub(crate) struct ModelRegistry {
+    engine: Engine,
+    models: Vec<Arc<RegisteredModel>>,
+}
+
+impl ModelRegistry {
+    pub(crate) fn new(served: Vec<ServedModel>, threads: usize) -> Result<Self> {
+        let engine = Engine::new(EngineOptions { threads, drive: Drive::Thread })?;
+        let mut models: Vec<Arc<RegisteredModel>> = Vec::new();
+        for ServedModel { name, model, options } in served {
+            if models.iter().any(|known| known.name == name) {
+                return Err(Error::argument("models", format!("two models are named `{name}`")));
+            }
+            let (kind, context_length) = register(&engine, &model, &options)
+                .map_err(|error| error.within(&format!("model {name}")))?;
+            models.push(Arc::new(RegisteredModel {
+                fingerprint: fingerprint(&model),
+                name,
+                model,
+                kind,
+                context_length,
+                created: unix_time(),
+                metrics: ModelMetrics::default(),
+            }));
+        }
+        Ok(Self { engine, models })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<RegisteredModel>] {
+        &self.models
+    }
+
+    /// Returns the model of a name.
+    pub(crate) fn find(&self, name: &str) -> std::result::Result<&Arc<RegisteredModel>, ApiError> {
+        self.models.iter().find(|model| model.name == name).ok_or_else(|| {
+            let known: Vec<_> = self.models.iter().map(|model| model.name.as_str()).collect();
+            ApiError::model_not_found(name, &known)
+        })
+    }
+
+    /// Returns the page of metrics.
+    pub(crate) fn metrics(&self) -> String {
+        let named = |model: &'_ Arc<RegisteredModel>| match model.kind {
+            ModelTask::Decoder(id) => self.engine.stats(id),
+            ModelTask::Encoder(..) => None,
+        };
+        let all: Vec<NamedMetrics<'_>> = self
+            .models
+            .iter()
+            .map(|model| NamedMetrics { name: &model.name, metrics: &model.metrics, scheduler: named(model) })
+            .collect();
+        metrics::text(&all)
+    }
+}
+
+impl RegisteredModel {
+    /// Returns the decoder.
+    pub(crate) fn decoder(&self) -> std::result::Result<ModelId, ApiError> {
+        match self.kind {
+            ModelTask::Decoder(id) => Ok(id),
+            ModelTask::Encoder(..) => {
+                let message = format!("`{}` is an encoder: it makes embeddings (/v1/embeddings)", self.name);
+                Err(ApiError::invalid("model", message))
+            }
+        }
+    }
+
+    /// Returns the encoder, and the options that it was trained with.
+    pub(crate) fn encoder(&self) -> std::result::Result<(EncoderId, EmbedOptions), ApiError> {
+        match self.kind {
+            ModelTask::Encoder(id, options) => Ok((id, options)),
+            ModelTask::Decoder(_) => {
+                let message = format!("`{}` generates text; embeddings need an encoder", self.name);
+                Err(ApiError::invalid("model", message))
+            }
+        }
+    }
+}
+
+/// Adds a model to the engine; returns what it can do, and its maximum length.
+fn register(engine: &Engine, model: &Model, options: &ServedModelOptions) -> Result<(ModelTask, usize)> {
+    if model.graphs().encoder.is_none() {
+        let id = engine.add_model(model, options)?;
+        return Ok((ModelTask::Decoder(id), engine.context_length(id).unwrap_or_default()));
+    }
+    if model.graphs().decoder.is_some() {
+        let message = "encoder-decoder models are not served yet; use `siskin translate` or `summarize`";
+        return Err(Error::unsupported("model", message));
+    }
+    let SessionOptions { cache, batch, .. } = options.session;
+    let encoder = EncoderOptions { cache, batch, head: false, ..EncoderOptions::default() };
+    let id = engine.add_encoder(model, encoder)?;
+    Ok((ModelTask::Encoder(id, EmbedOptions::of(model)?), model.encoder(encoder)?.max_tokens()))
+}
+
+fn fingerprint(model: &Model) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&model.identity()).update(env!("CARGO_PKG_VERSION").as_bytes());
+    format!("fp_{}", &hasher.finalize().to_hex()[..16])
+}
+
+/// Returns the seconds since 1970.
+pub(crate) fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

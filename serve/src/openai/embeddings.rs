@@ -1,0 +1,111 @@
+//! `POST /v1/embeddings`.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use siskin::ErrorKind;
+use siskin::encoder::{EmbedOptions, EncoderInput, OverflowMode};
+
+use crate::body;
+use crate::error::ApiError;
+use crate::response::{self, Response};
+use crate::state::ServerState;
+
+/// The maximum number of texts of a request.
+const MAX_TEXTS: usize = 2048;
+
+/// One text or several, as text or as tokens.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a text, a list of texts, or lists of token ids")]
+enum Input {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    Float,
+    Base64,
+}
+
+/// Answers a request.
+pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
+    let start = Instant::now();
+    let mut fields = body::fields(&body)?;
+    let model = Arc::clone(state.models.find(&fields.need::<String>("model")?)?);
+    let (id, usual) = model.encoder()?;
+    let input: Input = fields.need("input")?;
+    let encoding = fields.take("encoding_format")?.unwrap_or(Encoding::Float);
+    let dimensions: Option<usize> = fields.take("dimensions")?;
+    let is_truncated = fields.take("truncate")?.unwrap_or(false);
+    fields.ignore(&["user"]);
+    fields.end()?;
+    if dimensions == Some(0) {
+        return Err(ApiError::invalid("dimensions", "must be at least 1"));
+    }
+    let options = EmbedOptions {
+        dimensions: dimensions.unwrap_or(0),
+        overflow: if is_truncated { OverflowMode::Truncate } else { OverflowMode::Error },
+        ..usual
+    };
+    let (texts, tokens) = match input {
+        Input::Text(text) => (vec![text], Vec::new()),
+        Input::Texts(texts) => (texts, Vec::new()),
+        Input::Tokens(tokens) => (Vec::new(), vec![EncoderInput::from(tokens)]),
+        Input::TokenLists(lists) => (Vec::new(), lists.into_iter().map(EncoderInput::from).collect()),
+    };
+    let count = texts.len() + tokens.len();
+    if !(1..=MAX_TEXTS).contains(&count) {
+        return Err(ApiError::invalid("input", format!("expected 1 to {MAX_TEXTS} texts, got {count}")));
+    }
+    if state.is_shutting_down() {
+        return Err(ApiError::shutting_down());
+    }
+    let engine = state.models.engine().clone();
+    let submit = move || match tokens.is_empty() {
+        true => engine.embed(id, &texts, &options),
+        false => engine.embed_tokens(id, tokens, &options),
+    };
+    let submitted = tokio::task::spawn_blocking(submit).await;
+    let submitted = submitted.map_err(|_| ApiError::internal("internal error, please report it"))?;
+    let mut embedding = submitted.inspect_err(|error| {
+        if error.kind() == ErrorKind::Overloaded {
+            model.metrics.reject();
+        }
+    })?;
+    let vectors = poll_fn(|context| embedding.poll_vectors(context)).await?;
+    let tokens = embedding.token_count();
+    model.metrics.embedded(tokens, start.elapsed());
+    let data: Vec<Value> =
+        vectors.iter().enumerate().map(|(index, vector)| object(index, vector, encoding)).collect();
+    Ok(response::json(
+        StatusCode::OK,
+        &json!({
+            "object": "list",
+            "model": model.name,
+            "data": data,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }),
+    ))
+}
+
+fn object(index: usize, vector: &[f32], encoding: Encoding) -> Value {
+    let embedding = match encoding {
+        Encoding::Float => json!(vector),
+        Encoding::Base64 => {
+            let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+            json!(BASE64_STANDARD.encode(bytes))
+        }
+    };
+    json!({"object": "embedding", "index": index, "embedding": embedding})
+}

@@ -1,0 +1,173 @@
+//! The sampling fields of requests.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use serde::Deserialize;
+use siskin::sample::SamplerOptions;
+use siskin::serving::{CacheSalt, ClientId, GenerationRequest, PromptInput, RequestClass};
+
+use super::OneOrMany;
+use crate::error::ApiError;
+use crate::json_fields::JsonFields;
+
+/// The maximum number of choices of a request.
+const MAX_CHOICES: usize = 16;
+/// The maximum number of stop strings, and of their bytes.
+const MAX_STOPS: usize = 16;
+const MAX_STOP_BYTES: usize = 2048;
+/// The maximum number of most likely tokens to report.
+pub(super) const MAX_TOP_LOG_PROBABILITIES: usize = 20;
+
+/// Fields that have no effect here.
+const IGNORED: [&str; 5] =
+    ["metadata", "store", "service_tier", "prompt_cache_key", "prompt_cache_retention"];
+
+/// `stream_options`.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+    /// Padding against side channels on a network: without effect on loopback.
+    include_obfuscation: Option<bool>,
+}
+
+/// Whether a response is streamed, and whether it ends with the usage.
+#[derive(Clone, Copy)]
+pub(super) struct Streaming {
+    pub(super) is_on: bool,
+    pub(super) include_usage: bool,
+}
+
+impl Streaming {
+    pub(super) fn take(fields: &mut JsonFields<'_>) -> Result<Self, ApiError> {
+        let is_on = fields.take("stream")?.unwrap_or(false);
+        let options: Option<StreamOptions> = fields.take("stream_options")?;
+        if options.is_some() && !is_on {
+            return Err(ApiError::invalid("stream_options", "requires `stream`"));
+        }
+        let include_usage = options.and_then(|options| options.include_usage).unwrap_or(false);
+        Ok(Self { is_on, include_usage })
+    }
+}
+
+/// How tokens are sampled, and for whom: the fields that chat completions and completions share.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SamplingFields {
+    n: Option<usize>,
+    max_tokens: Option<usize>,
+    temperature: Option<f32>,
+    top_p: Option<f32>,
+    top_k: Option<usize>,
+    min_p: Option<f32>,
+    typical_p: Option<f32>,
+    repetition_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    logit_bias: Option<BTreeMap<String, f32>>,
+    stop: Option<OneOrMany<String>>,
+    seed: Option<i64>,
+    priority: Option<i64>,
+    cache_salt: Option<String>,
+    user: Option<String>,
+    safety_identifier: Option<String>,
+}
+
+impl SamplingFields {
+    /// Takes all fields that are left.
+    pub(super) fn take(mut fields: JsonFields<'_>) -> Result<Self, ApiError> {
+        fields.ignore(&IGNORED);
+        Ok(fields.rest()?)
+    }
+
+    /// Returns the number of choices for each prompt.
+    pub(super) fn choices(&self) -> usize {
+        self.n.unwrap_or(1)
+    }
+
+    /// Sets the maximum number of tokens unless it is `None`.
+    pub(super) fn limit(&mut self, max_tokens: Option<usize>) {
+        self.max_tokens = max_tokens.or(self.max_tokens);
+    }
+
+    /// Returns one request for each choice. Those of further choices have the following seeds.
+    ///
+    /// `top_log_probabilities`: the number of most likely tokens to report; `None`: no log-probabilities.
+    pub(super) fn requests(
+        &self,
+        prompt: &PromptInput,
+        top_log_probabilities: Option<usize>,
+        max_tokens: usize,
+    ) -> Result<Vec<GenerationRequest>, ApiError> {
+        let choices = self.choices();
+        if !(1..=MAX_CHOICES).contains(&choices) {
+            return Err(ApiError::invalid("n", format!("expected 1 to {MAX_CHOICES}, got {choices}")));
+        }
+        let stop = self.stop.as_ref().map_or(Vec::new(), OneOrMany::to_vec);
+        let stop_bytes: usize = stop.iter().map(String::len).sum();
+        if stop.len() > MAX_STOPS || stop_bytes > MAX_STOP_BYTES {
+            let message =
+                format!("expected at most {MAX_STOPS} strings with at most {MAX_STOP_BYTES} bytes together");
+            return Err(ApiError::invalid("stop", message));
+        }
+        if self.max_tokens == Some(0) {
+            return Err(ApiError::invalid("max_tokens", "must be at least 1"));
+        }
+        let client = self.user.as_ref().or(self.safety_identifier.as_ref());
+        let first = GenerationRequest {
+            max_tokens: self.max_tokens.unwrap_or(usize::MAX).min(max_tokens),
+            sampler: self.sampler(top_log_probabilities)?,
+            stop,
+            class: match self.priority.unwrap_or(0) {
+                ..0 => RequestClass::Interactive,
+                0 => RequestClass::Normal,
+                1.. => RequestClass::Batch,
+            },
+            client: ClientId(u64::from_le_bytes(hashed(client.map(String::as_str)))),
+            salt: CacheSalt(hashed(self.cache_salt.as_deref())),
+            ..GenerationRequest::new(prompt.clone())
+        };
+        let choice = |index: usize| {
+            let mut request = first.clone();
+            request.sampler.seed = request.sampler.seed.wrapping_add(index as u64);
+            request
+        };
+        Ok((0..choices).map(choice).collect())
+    }
+
+    fn sampler(&self, top_log_probabilities: Option<usize>) -> Result<SamplerOptions, ApiError> {
+        let usual = SamplerOptions::default();
+        let bias = |(token, bias): (&String, &f32)| match token.parse() {
+            Ok(id) => Ok((id, *bias)),
+            Err(_) => Err(ApiError::invalid("logit_bias", format!("`{token}` is not a token id"))),
+        };
+        let random = || RandomState::new().build_hasher().finish();
+        let options = SamplerOptions {
+            seed: self.seed.map_or_else(random, i64::cast_unsigned),
+            temperature: self.temperature.unwrap_or(usual.temperature),
+            top_p: self.top_p.unwrap_or(usual.top_p),
+            top_k: self.top_k.unwrap_or(usual.top_k),
+            min_p: self.min_p.unwrap_or(usual.min_p),
+            typical_p: self.typical_p.unwrap_or(usual.typical_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(usual.repetition_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(usual.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(usual.presence_penalty),
+            logit_bias: self.logit_bias.iter().flatten().map(bias).collect::<Result<_, _>>()?,
+            log_probabilities: top_log_probabilities.is_some(),
+            top_log_probabilities: top_log_probabilities.unwrap_or(0),
+            ..usual
+        };
+        options.validate()?;
+        Ok(options)
+    }
+}
+
+/// Returns the beginning of the hash of a text; zeros for none.
+fn hashed<const N: usize>(text: Option<&str>) -> [u8; N] {
+    let mut bytes = [0; N];
+    if let Some(text) = text {
+        blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
+    }
+    bytes
+}

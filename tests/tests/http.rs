@@ -1,0 +1,311 @@
+//! The HTTP server: hostile clients, limits, and the tokens that sessions generate.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use siskin::sample::SamplerOptions;
+use siskin::serving::{Admission, SchedulingOptions};
+use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, SessionOptions};
+use siskin_serve::{ServedModel, Server, ServerOptions, ShutdownHandle};
+use siskin_tests::golden::{load, model};
+
+/// A server with a tiny model, which has no tokenizer: prompts are tokens, and texts are empty.
+struct Running {
+    address: SocketAddr,
+    shutdown: ShutdownHandle,
+    thread: Option<JoinHandle<siskin::Result<()>>>,
+}
+
+impl Running {
+    fn start(options: ServerOptions, scheduling: SchedulingOptions) -> Self {
+        let mut served = ServedModel::new("tiny", tiny());
+        served.options.scheduling = scheduling;
+        let options = ServerOptions { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..options };
+        let server = Server::bind(&options, vec![served]).unwrap();
+        let (address, shutdown) = (server.address(), server.shutdown_handle());
+        let thread = Some(std::thread::spawn(move || server.run()));
+        Self { address, shutdown, thread }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+    }
+
+    /// Sends bytes, and returns all that comes back until the server closes the connection.
+    fn exchange(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        // The server may close while a body that is too long is being sent.
+        let _ = stream.write_all(bytes);
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        String::from_utf8_lossy(&response).into_owned()
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let mut stream = self.connect();
+        stream.write_all(&request("POST", path, body.to_string().as_bytes())).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        (status(head), serde_json::from_str(body).unwrap())
+    }
+
+    fn metric(&self, series: &str) -> u64 {
+        let page = self.exchange(&request("GET", "/metrics", b""));
+        let line = page.lines().find(|line| line.starts_with(series)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    fn wait_for(&self, series: &str, value: u64) {
+        let start = Instant::now();
+        while self.metric(series) != value {
+            assert!(start.elapsed() < Duration::from_secs(20), "{series} is not {value}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.shut_down();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+fn tiny() -> Model {
+    model(&load("llama").file, DeviceKind::Cpu, 1, CpuFeatures::NONE)
+}
+
+fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+fn completion(prompt: &[u32], seed: u64, max_tokens: usize) -> Value {
+    json!({"model": "tiny", "prompt": prompt, "seed": seed, "max_tokens": max_tokens, "logprobs": 0})
+}
+
+/// The log-probabilities of the tokens that a session generates.
+fn alone(prompt: &[u32], seed: u64, max_tokens: usize) -> Vec<Value> {
+    let sampler = SamplerOptions { seed, log_probabilities: true, ..SamplerOptions::default() };
+    let mut session = tiny().session(SessionOptions { sampler, ..SessionOptions::default() }).unwrap();
+    let options = GenerateOptions { max_tokens, ..GenerateOptions::default() };
+    let mut generation = session.begin_tokens(prompt, options).unwrap();
+    let (mut text, mut all) = (String::new(), Vec::new());
+    while let Some(step) = generation.step(&mut session, &mut text).unwrap() {
+        if let GenerationStep::Token(token) = step {
+            all.push(json!(token.log_probability));
+        }
+    }
+    all
+}
+
+#[test]
+fn requests_have_the_tokens_of_sessions() {
+    let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
+    let check = |seed: u64| {
+        let prompt: Vec<u32> = (0..5 + seed as u32).map(|index| index * 3 % 50).collect();
+        let (status, body) = server.post("/v1/completions", &completion(&prompt, seed, 12));
+        assert_eq!(status, 200, "{body}");
+        let choice = &body["choices"][0];
+        assert_eq!(choice["logprobs"]["token_logprobs"], Value::from(alone(&prompt, seed, 12)));
+        assert_eq!(choice["finish_reason"], "length");
+        assert_eq!(body["usage"]["prompt_tokens"], prompt.len());
+        assert_eq!(body["usage"]["completion_tokens"], 12);
+    };
+    std::thread::scope(|scope| (0..8).for_each(|seed| _ = scope.spawn(move || check(seed))));
+    // The number of a request's events is that of its tokens, and one for the end.
+    let mut streamed = completion(&[1, 2, 3], 5, 9);
+    streamed["stream"] = true.into();
+    let response = server.exchange(&request("POST", "/v1/completions", streamed.to_string().as_bytes()));
+    let events: Vec<&str> = response.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!((events.len(), events.last()), (11, Some(&"[DONE]")), "{response}");
+    let logprobs: Vec<Value> = events[..9]
+        .iter()
+        .map(|event| {
+            let event: Value = serde_json::from_str(event).unwrap();
+            event["choices"][0]["logprobs"]["token_logprobs"][0].clone()
+        })
+        .collect();
+    assert_eq!(logprobs, alone(&[1, 2, 3], 5, 9));
+}
+
+#[test]
+fn malformed_requests_get_errors() {
+    let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
+    let json = |body: &str| request("POST", "/v1/completions", body.as_bytes());
+    let long = vec![b' '; (4 << 20) + 1];
+    let raw = |head: &str| head.replace('\n', "\r\n").into_bytes();
+    let deep = format!("{{\"model\": \"tiny\", \"prompt\": {}", "[".repeat(100_000));
+    let cases = [
+        (request("GET", "/nothing", b""), 404, "no route"),
+        (request("GET", "/../etc/passwd", b""), 404, "no route"),
+        (request("DELETE", "/v1/models", b""), 405, "takes GET"),
+        (request("GET", "/v1/models/other", b""), 404, "no model `other`"),
+        (json(""), 400, "invalid JSON"),
+        (json("[1]"), 400, "expected a JSON object"),
+        (json("{\"model\": \"tiny\", \"prompt\": [1]"), 400, "invalid JSON"),
+        (json(&deep), 400, "invalid JSON"),
+        (request("POST", "/v1/completions", b"{\"model\": \"\xff\"}"), 400, "not UTF-8"),
+        (json("{}"), 400, "model: missing"),
+        (json(r#"{"model": "tiny"}"#), 400, "prompt: missing"),
+        (json(r#"{"model": "tiny", "prompt": {"a": 1}}"#), 400, "expected a text"),
+        (json(r#"{"model": "tiny", "prompt": [1], "bogus": 1}"#), 400, "unknown field `bogus`"),
+        (
+            json(r#"{"model": "tiny", "prompt": [1], "max_tokens": -1}"#),
+            400,
+            "expected a non-negative integer",
+        ),
+        (json(r#"{"model": "tiny", "prompt": [1], "temperature": 1e99}"#), 400, "finite"),
+        (json(r#"{"model": "tiny", "prompt": [4000000000]}"#), 400, "out of range"),
+        (json(r#"{"model": "tiny", "prompt": []}"#), 400, "expected 1 to 64 prompts"),
+        (json(r#"{"model": "tiny", "prompt": "text"}"#), 500, "tokenizer"),
+        (json(r#"{"model": "tiny", "prompt": [1], "logit_bias": {"-1": 1}}"#), 400, "not a token id"),
+        (request("POST", "/v1/completions", &long), 413, "exceeds"),
+        (raw("GET /health HTTP/1.1\nconnection: close\n\n"), 403, "Host"),
+        (raw("GET /health HTTP/1.1\nhost: evil.example\nconnection: close\n\n"), 403, "only answers"),
+        (
+            raw("GET /health HTTP/1.1\nhost: localhost\norigin: http://evil.example\nconnection: close\n\n"),
+            403,
+            "origins",
+        ),
+        (raw("GET /health HTTP/9.9\nhost: localhost\n\n"), 400, ""),
+        (raw("garbage\n\n"), 400, ""),
+        (raw(&format!("GET /health HTTP/1.1\nhost: localhost\nx: {}\n\n", "x".repeat(1 << 17))), 431, ""),
+        (raw(&format!("GET /health HTTP/1.1\nhost: localhost\n{}\n", "a: b\n".repeat(1000))), 431, ""),
+        (
+            raw("POST /v1/completions HTTP/1.1\nhost: localhost\ncontent-length: 1\ncontent-length: 2\n\n{}"),
+            400,
+            "",
+        ),
+        (raw("POST /v1/completions HTTP/1.1\nhost: localhost\ncontent-length: x\n\n{}"), 400, ""),
+        (raw("POST /v1/completions HTTP/1.1\nhost: localhost\ntransfer-encoding: gzip\n\n{}"), 400, ""),
+    ];
+    for (bytes, expected, message) in cases {
+        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(120)]).into_owned();
+        let response = server.exchange(&bytes);
+        assert_eq!(status(&response), expected, "{start}\n{response}");
+        assert!(response.contains(message), "{start}\n{response}");
+    }
+    assert_eq!(status(&server.exchange(&request("GET", "/health", b""))), 200);
+}
+
+#[test]
+fn a_body_is_not_read_as_a_second_request() {
+    let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
+    let smuggled = "0\r\n\r\nGET /version HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let both = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\ntransfer-encoding: chunked\r\n\r\n\
+         {smuggled}",
+        smuggled.len()
+    );
+    let response = server.exchange(both.as_bytes());
+    assert_eq!(response.matches("HTTP/1.1 ").count(), 1, "{response}");
+    assert!(!response.contains("version\":"), "{response}");
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_request() {
+    let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
+    for is_streamed in [true, false] {
+        let mut body = completion(&[1, 2, 3], 1, 1_000_000);
+        body["stream"] = is_streamed.into();
+        body["n"] = 4.into();
+        // Endless, as long as no token ends it and the window slides.
+        let mut stream = server.connect();
+        stream.write_all(&request("POST", "/v1/completions", body.to_string().as_bytes())).unwrap();
+        if is_streamed {
+            let mut some = [0; 2000];
+            stream.read_exact(&mut some).unwrap();
+        }
+        drop(stream);
+        server.wait_for("siskin_requests_running", 0);
+        server.wait_for("siskin_requests_waiting", 0);
+    }
+}
+
+#[test]
+fn a_full_queue_is_an_error_that_says_when_to_retry() {
+    let scheduling = SchedulingOptions {
+        max_running: 1,
+        max_waiting: 2,
+        admission: Admission::Overcommit,
+        ..SchedulingOptions::default()
+    };
+    let server = Running::start(ServerOptions::default(), scheduling);
+    let mut body = completion(&[1, 2, 3], 1, 4);
+    body["n"] = 16.into();
+    let response = server.exchange(&request("POST", "/v1/completions", body.to_string().as_bytes()));
+    assert_eq!(status(&response), 429, "{response}");
+    assert!(response.contains("retry-after: 1\r\n") && response.contains("rate_limit_error"), "{response}");
+    assert!(server.metric("siskin_requests_rejected_total") > 0);
+    // What was submitted before is canceled, and leaves room.
+    server.wait_for("siskin_requests_running", 0);
+    server.wait_for("siskin_requests_waiting", 0);
+    assert_eq!(server.post("/v1/completions", &completion(&[1, 2, 3], 1, 4)).0, 200);
+}
+
+#[test]
+fn further_connections_wait() {
+    let server = Running::start(
+        ServerOptions { max_connections: 2, ..ServerOptions::default() },
+        SchedulingOptions::default(),
+    );
+    let (first, _second) = (server.connect(), server.connect());
+    let mut third = server.connect();
+    third.write_all(&request("GET", "/health", b"")).unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(third.read(&mut [0; 100]).is_err(), "answered beside two others");
+    drop(first);
+    third.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut response = String::new();
+    third.read_to_string(&mut response).unwrap();
+    assert_eq!(status(&response), 200);
+}
+
+#[test]
+fn a_shutdown_lets_requests_end() {
+    let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
+    let mut body = completion(&[1, 2, 3], 1, 60);
+    body["stream"] = true.into();
+    let mut stream = server.connect();
+    stream.write_all(&request("POST", "/v1/completions", body.to_string().as_bytes())).unwrap();
+    let mut response = vec![0; 500];
+    stream.read_exact(&mut response).unwrap();
+    server.shutdown.shut_down();
+    stream.read_to_end(&mut response).unwrap();
+    let response = String::from_utf8(response).unwrap();
+    let events = response.lines().filter(|line| line.starts_with("data: ")).count();
+    assert_eq!(events, 62, "{response}");
+    assert!(response.contains("data: [DONE]"));
+    drop(server);
+}
+
+#[test]
+fn only_loopback_addresses_are_listened_on() {
+    for address in ["0.0.0.0:0", "[::]:0", "192.168.1.1:0"] {
+        let options = ServerOptions { address: address.parse().unwrap(), ..ServerOptions::default() };
+        assert!(
+            Server::bind(&options, Vec::new()).is_err_and(|error| error.location() == "address"),
+            "{address}"
+        );
+    }
+}
