@@ -129,6 +129,12 @@ pub(crate) fn text(models: &[NamedMetrics<'_>]) -> String {
     page.scheduler("siskin_forward_pass_rows_total", "counter", "Rows of forward passes.", |stats| {
         stats.rows
     });
+    let help = "Guessed tokens that passes verified.";
+    page.scheduler("siskin_speculative_draft_tokens_total", "counter", help, |stats| stats.drafted_tokens);
+    let help = "Guessed tokens that were right.";
+    page.scheduler("siskin_speculative_accepted_tokens_total", "counter", help, |stats| {
+        stats.accepted_tokens
+    });
     page.counter("siskin_prompt_tokens_total", "Tokens of prompts and embedded texts.", |metrics| {
         &metrics.prompt_tokens
     });

@@ -5,7 +5,8 @@
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
     Admission, CacheSalt, Drive, Engine, EngineOptions, GenerationEvent, GenerationRequest, GenerationStream,
-    ModelId, PromptInput, RequestClass, SchedulingOptions, ServedModelOptions, StreamEnd,
+    ModelId, PromptInput, Proposer, RequestClass, SchedulingOptions, ServedModelOptions, Speculation,
+    StreamEnd,
 };
 use siskin::{
     CpuFeatures, DeviceKind, ErrorKind, FinishReason, GenerateOptions, KvBudget, Model, SessionOptions,
@@ -44,7 +45,38 @@ impl Random {
             ..SamplerOptions::default()
         };
         let max_tokens = 1 + self.next(24);
-        GenerationRequest { sampler, max_tokens, ..GenerationRequest::new(PromptInput::Tokens(tokens)) }
+        let speculation = match self.next(4) {
+            0 => Speculation::Off,
+            1 => Speculation::Ngram,
+            2 => Speculation::Custom(|| Box::new(Repeats)),
+            _ => Speculation::Custom(|| Box::new(Hostile(Random(7)))),
+        };
+        let request = GenerationRequest::new(PromptInput::Tokens(tokens));
+        GenerationRequest { sampler, max_tokens, speculation, ..request }
+    }
+}
+
+/// Guesses that the last token repeats, which small models often do.
+struct Repeats;
+
+impl Proposer for Repeats {
+    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
+        drafts.extend(tokens.last().into_iter().cycle().take(limit));
+    }
+}
+
+/// Guesses anything: too many tokens, and some that do not exist.
+struct Hostile(Random);
+
+impl Proposer for Hostile {
+    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
+        for _ in 0..self.0.next(2 * limit + 1) {
+            drafts.push(match self.0.next(8) {
+                0 => u32::MAX,
+                1..4 => tokens[self.0.next(tokens.len())],
+                _ => self.0.next(64) as u32,
+            });
+        }
     }
 }
 

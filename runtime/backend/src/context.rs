@@ -224,6 +224,11 @@ impl Context {
         self.table.truncate(sequence, length)
     }
 
+    /// Takes back all but the first `length` tokens, of which the last batch added the rest. Reserved memory stays.
+    pub fn roll_back(&mut self, sequence: usize, length: usize) {
+        self.table.roll_back(sequence, length);
+    }
+
     /// Reserves memory for `count` more tokens of a sequence, which no other sequence can take; a fork shares the last
     /// block, which takes another one when it is written.
     pub fn reserve(&mut self, sequence: usize, count: usize) -> Result<()> {
@@ -273,11 +278,6 @@ impl Context {
     /// Replaces the handle that cancels a pass.
     pub fn set_cancel_handle(&mut self, cancel: &CancelHandle) {
         self.cancel = cancel.clone();
-    }
-
-    /// Returns the maximum length of a sequence in tokens.
-    pub fn context_length(&self) -> usize {
-        self.table.options().context_length
     }
 
     /// Returns which blocks of the KV cache belong to which sequence.

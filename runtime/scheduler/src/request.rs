@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::speculation::Acceptance;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The priority class of a request. Within a class, clients get equal shares of the compute time.
@@ -103,12 +104,21 @@ pub struct RequestState {
     pub preemptions: u32,
     /// Its reader is too slow: it keeps its blocks and is not scheduled.
     pub is_paused: bool,
+    /// How often guesses of its tokens are right.
+    pub(crate) acceptance: Acceptance,
+    /// Passes since guesses were last used, of those that had any.
+    pub(crate) unused_drafts: u32,
 }
 
 impl RequestState {
     /// Returns the number of tokens that are not in the KV cache yet; one while it decodes.
     pub fn remaining(&self) -> usize {
         self.tokens.len() - self.computed
+    }
+
+    /// Returns how many more tokens can be appended.
+    pub(crate) fn appendable(&self) -> usize {
+        self.max_length - self.tokens.len()
     }
 
     /// Returns whether one token is left to process, as after every generated token.

@@ -123,6 +123,11 @@ impl BlockTable {
         &self.layout.options
     }
 
+    /// Returns the maximum length of a sequence in tokens.
+    pub fn context_length(&self) -> usize {
+        self.layout.options.context_length
+    }
+
     /// Returns the groups of layers.
     pub fn layout(&self) -> &BlockLayout {
         &self.layout
@@ -296,8 +301,7 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Takes back what a batch that failed or was canceled added after the first `length` tokens. Reserved blocks and the
-    /// expected length stay.
+    /// Takes back what the last batch added after the first `length` tokens. Reserved blocks and the expected length stay.
     pub fn roll_back(&mut self, id: SequenceId, length: usize) {
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut)
             && sequence.length > length

@@ -64,6 +64,10 @@ pub struct SchedulerStats {
     pub prefix_hit_tokens: u64,
     /// Preemptions.
     pub preemptions: u64,
+    /// Guessed tokens that passes verified.
+    pub drafted_tokens: u64,
+    /// Those of them that were right.
+    pub accepted_tokens: u64,
 }
 
 /// A request that the scheduler has not seen yet.
@@ -90,6 +94,8 @@ pub(super) struct DecoderRunner {
     scheduler: Scheduler,
     active: HashMap<RequestId, ActiveRequest>,
     plan: StepPlan,
+    /// The tokens of entries with guesses, reused from pass to pass.
+    drafted: Vec<u32>,
     /// Reused from pass to pass.
     entries: Vec<BatchEntry<'static>>,
     /// Requests that ended, reused from pass to pass.
@@ -130,6 +136,7 @@ impl DecoderRunner {
             inbox,
             active: HashMap::new(),
             plan: StepPlan::default(),
+            drafted: Vec::new(),
             entries: Vec::new(),
             ended: Vec::new(),
             stats: SchedulerStats::default(),
@@ -197,6 +204,12 @@ impl DecoderRunner {
         let waiting = self.scheduler.counts().1;
         self.requeue_outgrown(now);
         self.scheduler.plan(now, &mut self.cache, &mut self.plan);
+        let active = &mut self.active;
+        self.scheduler.speculate(&mut self.cache, &mut self.plan, &mut |id, tokens, limit, drafts| {
+            if let Some(request) = active.get_mut(&id) {
+                request.sampler.propose(tokens, limit, drafts);
+            }
+        });
         self.count_waiting(waiting);
         self.stats.preemptions += self.plan.preempted.len() as u64;
         let mut ended = std::mem::take(&mut self.ended);
@@ -221,15 +234,18 @@ impl DecoderRunner {
             }
         }
         let start = clock();
-        match self.forward(&plan.entries) {
+        match self.forward(plan) {
             Ok(()) => self.commit(plan, clock().saturating_sub(start), ended),
             Err(error) if error.kind() == ErrorKind::Canceled => {}
             Err(error) => match plan.entries.as_slice() {
-                [entry] => ended.push((entry.request, RequestOutcome::Failed(error))),
+                [entry] if entry.drafts == 0 => {
+                    ended.push((entry.request, RequestOutcome::Failed(error)));
+                }
                 entries => {
                     for entry in entries {
                         let mut single = StepPlan::default();
-                        single.push(*entry);
+                        // Without guesses: what they caused is no failure of the request.
+                        single.push(StepEntry { drafts: 0, ..*entry });
                         self.run_entries(&single, clock, ended);
                     }
                 }
@@ -237,19 +253,37 @@ impl DecoderRunner {
         }
     }
 
-    /// Runs the rows of some entries.
-    fn forward(&mut self, planned: &[StepEntry]) -> Result<()> {
-        let Self { cache, scheduler, active, inbox, .. } = self;
+    /// Runs the rows of a plan.
+    fn forward(&mut self, plan: &StepPlan) -> Result<()> {
+        let Self { cache, scheduler, active, inbox, drafted, .. } = self;
         let mut entries: Vec<BatchEntry<'_>> = recycled(std::mem::take(&mut self.entries));
+        // The last token of each entry with guesses, and these.
+        drafted.clear();
+        let mut drafts = plan.drafts.as_slice();
+        for entry in plan.entries.iter().filter(|entry| entry.drafts > 0) {
+            let (own, rest) = drafts.split_at(entry.drafts);
+            let token = scheduler.request(entry.request).and_then(|request| request.tokens.last());
+            drafted.extend(token);
+            drafted.extend_from_slice(own);
+            drafts = rest;
+        }
+        let mut drafted = drafted.as_slice();
         let mut pass = lock(&inbox.pass);
-        for entry in planned {
+        for entry in &plan.entries {
             let request = active.get(&entry.request).zip(scheduler.request(entry.request));
             let Some(((request, state), sequence)) = request.zip(cache.sequence(entry.request)) else {
                 pass.clear();
                 return Err(internal_error());
             };
-            let outputs = if entry.has_output { OutputRows::Last } else { OutputRows::None };
-            let tokens = &state.tokens[entry.from..entry.from + entry.count];
+            let (tokens, outputs) = match (entry.drafts, entry.has_output) {
+                (0, true) => (&state.tokens[entry.from..entry.from + entry.count], OutputRows::Last),
+                (0, false) => (&state.tokens[entry.from..entry.from + entry.count], OutputRows::None),
+                (count, _) => {
+                    let (own, rest) = drafted.split_at(1 + count);
+                    drafted = rest;
+                    (own, OutputRows::All)
+                }
+            };
             let cancel = Some(&request.cancel);
             entries.push(BatchEntry { cancel, ..BatchEntry::new(sequence, tokens, outputs) });
             pass.push(request.cancel.clone());
@@ -271,24 +305,55 @@ impl DecoderRunner {
         self.stats.steps += 1;
         self.stats.rows += plan.rows as u64;
         self.scheduler.commit(plan, elapsed);
-        for (row, entry) in plan.entries.iter().filter(|entry| entry.has_output).enumerate() {
-            let id = entry.request;
-            let Some(request) = self.active.get_mut(&id) else { continue };
-            let is_canceled = |sequence| self.cache.context.is_canceled(sequence);
-            if self.cache.sequence(id).is_none_or(is_canceled) {
-                continue;
+        let (mut row, mut drafts) = (0, plan.drafts.as_slice());
+        for entry in plan.entries.iter().filter(|entry| entry.has_output) {
+            let (own, rest) = drafts.split_at(entry.drafts);
+            self.sample(entry, row, own, ended);
+            row += 1 + entry.drafts;
+            drafts = rest;
+        }
+    }
+
+    /// Samples the tokens of a request from the output rows from `first` on: the next one, and one more for each of
+    /// `drafts` that is the token sampled before it.
+    fn sample(&mut self, entry: &StepEntry, first: usize, drafts: &[u32], ended: &mut Ended) {
+        let id = entry.request;
+        let Some(request) = self.active.get_mut(&id) else { return };
+        let Some(sequence) = self.cache.sequence(id) else { return };
+        if self.cache.context.is_canceled(sequence) {
+            return;
+        }
+        let mut accepted = 0;
+        let end = loop {
+            let sampled = request.sampler.sample(self.cache.context.output(first + accepted));
+            match sampled {
+                Ok(Sampled::Token(token)) if self.scheduler.append(id, token) => {
+                    if drafts.get(accepted) != Some(&token) {
+                        break None;
+                    }
+                    accepted += 1;
+                }
+                end => break Some(end),
             }
-            let sampled = request.sampler.sample(self.cache.context.output(row));
-            if let Some(state) = self.scheduler.request(id).filter(|_| sampled.is_ok()) {
+        };
+        self.scheduler.accept(id, drafts.len(), accepted);
+        self.stats.drafted_tokens += drafts.len() as u64;
+        self.stats.accepted_tokens += accepted as u64;
+        let state = self.scheduler.request(id);
+        if let Some(state) = state {
+            if accepted < drafts.len() {
+                self.cache.context.roll_back(sequence, state.computed);
+            }
+            if !matches!(end, Some(Err(_))) {
                 self.cache.keep_prompt(id, &state.tokens[..state.computed]);
             }
-            match sampled {
-                Ok(Sampled::Token(token)) if self.scheduler.append(id, token) => {}
-                Ok(Sampled::Token(_)) => ended.push((id, self.length_outcome(id))),
-                // The sampler has delivered the end.
-                Ok(Sampled::End) => self.remove(id, false),
-                Err(error) => ended.push((id, RequestOutcome::Failed(error))),
-            }
+        }
+        match end {
+            None => {}
+            Some(Ok(Sampled::Token(_))) => ended.push((id, self.length_outcome(id))),
+            // The sampler has delivered the end.
+            Some(Ok(Sampled::End)) => self.remove(id, false),
+            Some(Err(error)) => ended.push((id, RequestOutcome::Failed(error))),
         }
     }
 
@@ -348,7 +413,7 @@ fn limits(context: &Context, options: &SchedulingOptions) -> StepLimits {
         max_output_rows,
         max_running: options.max_running.min(context.block_table().layout().max_decoding_sequences()),
         max_waiting: options.max_waiting,
-        context_length: context.context_length(),
+        context_length: context.block_table().context_length(),
         vocabulary: context.vocabulary(),
         decode_budget: options.decode_budget,
         admission: options.admission,

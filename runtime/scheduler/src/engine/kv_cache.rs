@@ -35,6 +35,8 @@ pub(super) struct RequestCache {
     prefixes: PrefixCache,
     requests: HashMap<RequestId, CachedRequest>,
     is_enabled: bool,
+    /// Whether the last tokens of a sequence can be taken back.
+    can_roll_back: bool,
     /// How the prefixes at the end of prompts, and those of requests that have ended, can be used.
     reuse: (PrefixReuse, PrefixReuse),
     /// Longer sequences have different RoPE frequencies.
@@ -58,6 +60,8 @@ impl RequestCache {
         Self {
             // Other backends have no blocks to share.
             is_enabled: shares_prefixes && !layout.groups.is_empty(),
+            // A recurrent state has no tokens to take back.
+            can_roll_back: !layout.groups.is_empty() && layout.state_group().is_none(),
             max_length: context.passes().rope_scaling_length().unwrap_or(usize::MAX),
             reuse,
             context,
@@ -196,6 +200,11 @@ impl KvSpace for RequestCache {
 
     fn reserve(&mut self, id: RequestId, count: usize) -> bool {
         self.sequence(id).is_some_and(|sequence| self.reserve_in(sequence, count))
+    }
+
+    fn max_drafts(&self, _: RequestId, tokens: &[u32]) -> usize {
+        // Beyond that length the frequencies of a row depend on how many tokens follow it.
+        if self.can_roll_back { self.max_length.saturating_sub(tokens.len()) } else { 0 }
     }
 
     fn release(&mut self, id: RequestId, tokens: &[u32]) {

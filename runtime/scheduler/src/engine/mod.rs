@@ -168,7 +168,7 @@ impl TokenEngine {
         context.set_cancel_handle(&abort);
         let inbox = Arc::new(RequestInbox {
             options,
-            context_length: context.context_length(),
+            context_length: context.block_table().context_length(),
             vocabulary: context.vocabulary(),
             submissions: Mutex::default(),
             waiting: AtomicUsize::new(0),

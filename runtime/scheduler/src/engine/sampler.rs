@@ -1,5 +1,7 @@
 //! The interface to samplers: how tokens are chosen and delivered.
 
+#[cfg(doc)]
+use crate::speculation::Proposer;
 use siskin_format::{Error, Result};
 
 /// Chooses the tokens of a request and delivers them.
@@ -11,6 +13,11 @@ pub trait RequestSampler: Send {
 
     /// Chooses the next token from the logits of the last one.
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled>;
+
+    /// Appends up to `limit` guesses of the tokens that follow `tokens`; see [`Proposer`].
+    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
+        let _ = (tokens, limit, drafts);
+    }
 
     /// Returns whether the reader keeps up; else the request is paused.
     fn has_room(&self) -> bool {

@@ -9,6 +9,7 @@
 mod cost_model;
 mod fair_share;
 mod kv_space;
+mod speculate;
 mod step_plan;
 #[cfg(test)]
 mod tests;
@@ -17,11 +18,14 @@ use std::time::Duration;
 
 pub use cost_model::CostModel;
 pub use kv_space::KvSpace;
+pub use speculate::Propose;
 pub use step_plan::{StepEntry, StepPlan};
 
 use crate::request::{RequestClass, RequestId, RequestSpec, RequestState, RequestTable};
+use crate::speculation::Acceptance;
 use fair_share::FairShare;
 use siskin_format::{Error, ErrorKind, Result};
+use speculate::DraftChoice;
 
 /// Chunks of prompts are multiples of this, unless the prompt ends.
 const CHUNK: usize = 16;
@@ -75,6 +79,9 @@ pub struct Scheduler {
     clients: FairShare,
     /// Nothing but shadow requests can run.
     runs_shadow: bool,
+    /// How often guesses are right, over all requests.
+    acceptance: Acceptance,
+    draft_choice: DraftChoice,
 }
 
 impl Scheduler {
@@ -91,6 +98,8 @@ impl Scheduler {
             running: Vec::with_capacity(max_running),
             clients: FairShare::default(),
             runs_shadow: true,
+            acceptance: Acceptance::default(),
+            draft_choice: DraftChoice::default(),
         }
     }
 
@@ -135,6 +144,8 @@ impl Scheduler {
             has_started: false,
             preemptions: 0,
             is_paused: false,
+            acceptance: self.acceptance.clone(),
+            unused_drafts: 0,
         });
         self.waiting.push(id);
         id
@@ -233,7 +244,8 @@ impl Scheduler {
             let Some(request) = self.requests.get_mut(entry.request) else { continue };
             // Prompts were charged when they started.
             if entry.count == 1 && entry.has_output {
-                self.clients.add(request.client, elapsed.div_f64(plan.rows.max(1) as f64));
+                let share = (entry.count + entry.drafts) as f64 / plan.rows.max(1) as f64;
+                self.clients.add(request.client, elapsed.mul_f64(share));
             }
             request.computed = entry.from + entry.count;
         }
@@ -407,7 +419,7 @@ impl Scheduler {
     fn push(&self, id: RequestId, count: usize, plan: &mut StepPlan) {
         let Some(request) = self.requests.get(id) else { return };
         let has_output = request.computed + count == request.tokens.len();
-        plan.push(StepEntry { request: id, from: request.computed, count, has_output });
+        plan.push(StepEntry { request: id, from: request.computed, count, has_output, drafts: 0 });
     }
 
     /// Reserves memory for `count` more tokens of a running request, and preempts others for it. If there is not enough,

@@ -13,6 +13,8 @@ pub struct StepEntry {
     pub count: usize,
     /// Whether the last token gives logits: it is the last one that the request has.
     pub has_output: bool,
+    /// The number of guessed tokens that follow them; each gives logits.
+    pub drafts: usize,
 }
 
 /// The batch of a pass, reused from pass to pass.
@@ -24,6 +26,8 @@ pub struct StepPlan {
     pub preempted: Vec<RequestId>,
     /// Requests that can never run: they are alone and do not fit.
     pub rejected: Vec<RequestId>,
+    /// The guessed tokens of all entries, in their order.
+    pub drafts: Vec<u32>,
     /// The number of rows.
     pub rows: usize,
     /// The number of rows with logits.
@@ -39,15 +43,29 @@ impl StepPlan {
         self.entries.clear();
         self.preempted.clear();
         self.rejected.clear();
+        self.drafts.clear();
         (self.rows, self.output_rows, self.positions) = (0, 0, 0);
         self.has_prefill = false;
     }
 
-    /// Adds an entry.
+    /// Adds an entry, whose guessed tokens are in `drafts`.
     pub fn push(&mut self, entry: StepEntry) {
-        self.rows += entry.count;
-        self.output_rows += usize::from(entry.has_output);
-        self.positions += entry.count * (entry.from + entry.count.div_ceil(2));
+        self.count(entry);
         self.entries.push(entry);
+    }
+
+    fn count(&mut self, entry: StepEntry) {
+        let count = entry.count + entry.drafts;
+        self.rows += count;
+        self.output_rows += usize::from(entry.has_output) + entry.drafts;
+        self.positions += count * (entry.from + count.div_ceil(2));
+    }
+
+    /// Counts the rows of all entries anew.
+    pub(super) fn count_rows(&mut self) {
+        (self.rows, self.output_rows, self.positions) = (0, 0, 0);
+        for index in 0..self.entries.len() {
+            self.count(self.entries[index]);
+        }
     }
 }

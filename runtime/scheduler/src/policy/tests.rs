@@ -61,6 +61,10 @@ impl KvSpace for FakeSpace {
         fits
     }
 
+    fn max_drafts(&self, _: RequestId, _: &[u32]) -> usize {
+        usize::MAX
+    }
+
     fn release(&mut self, request: RequestId, tokens: &[u32]) {
         assert!(self.held.remove(&request).is_some(), "released without memory");
         if !tokens.is_empty() {
@@ -331,4 +335,45 @@ fn prompts_are_processed_beside_as_many_decoding_requests_as_fit() {
     let long = simulation.submit(RequestSpec { class: RequestClass::Interactive, ..prompt(640, 1) });
     simulation.run();
     assert!(simulation.ended[&long] < simulation.ended[&decoding[0]]);
+}
+
+/// Decodes one request, of whose guesses the first `right` are, for passes that take `cost`; returns the mean number of
+/// guesses per pass.
+fn drafts_per_pass(right: usize, cost: fn(usize) -> u64, passes: usize) -> f64 {
+    let mut scheduler = Scheduler::new(limits());
+    let mut space = FakeSpace::new(1 << 20);
+    let id = scheduler.submit(Duration::ZERO, prompt(1, 4000)).unwrap();
+    let mut plan = StepPlan::default();
+    let mut drafts = 0;
+    for _ in 0..passes {
+        scheduler.plan(Duration::ZERO, &mut space, &mut plan);
+        scheduler.speculate(&mut space, &mut plan, &mut |_, tokens, limit, drafts| {
+            assert_eq!(tokens.last(), Some(&1));
+            // The last is no token, and more than allowed.
+            drafts.extend(std::iter::repeat_n(1, limit).chain([100, 1]));
+        });
+        let entry = plan.entries[0];
+        assert_eq!((plan.drafts.len(), plan.rows), (entry.drafts, 1 + entry.drafts));
+        assert_eq!(plan.output_rows, plan.rows);
+        drafts += entry.drafts;
+        scheduler.commit(&plan, Duration::from_micros(cost(plan.rows)));
+        let accepted = entry.drafts.min(right);
+        (0..=accepted).for_each(|_| assert!(scheduler.append(id, 1)));
+        scheduler.accept(id, entry.drafts, accepted);
+        let state = scheduler.request(id).unwrap();
+        assert!(state.decodes(), "{state:?}");
+    }
+    drafts as f64 / passes as f64
+}
+
+#[test]
+fn guesses_are_used_while_they_pay() {
+    let flat = |rows: usize| 1000 + 50 * rows as u64;
+    assert!(drafts_per_pass(8, flat, 300) > 7.0, "all are right, and rows cost little");
+    let two = drafts_per_pass(2, flat, 300);
+    assert!((1.8..3.5).contains(&two), "two are right: {two}");
+    let none = drafts_per_pass(0, flat, 640);
+    assert!((0.005..0.1).contains(&none), "none are right, and one is tried now and then: {none}");
+    let linear = |rows: usize| 1000 * rows as u64;
+    assert!(drafts_per_pass(8, linear, 300) < 0.5, "a row costs as much as a pass");
 }

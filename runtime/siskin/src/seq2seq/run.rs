@@ -155,7 +155,7 @@ impl Seq2Seq {
             let (max_tokens, max_outputs) = have.decoder_limits();
             max_tokens >= batch
                 && max_outputs >= rows
-                && have.context_length() >= context
+                && have.block_table().context_length() >= context
                 && have.passes().max_rows(ModelPart::Encoder).0 >= source
         });
         if !fits {
@@ -246,7 +246,7 @@ impl Flow<'_> {
             .zip(&sequences)
             .map(|(&job, &sequence)| (sequence, &*self.jobs[job].prompt))
             .collect();
-        let room = context.context_length();
+        let room = context.block_table().context_length();
         let mut begun: Vec<Option<Task>> = jobs.iter().map(|_| None).collect();
         let mut failed = Ok(());
         let (manner, scratch, all) = (&self.manner, &mut self.scratch, self.jobs);

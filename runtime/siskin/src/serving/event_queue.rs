@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
 use super::wake::WakerSlot;
 use crate::sample::SampledToken;
+use siskin_scheduler::speculation::MAX_DRAFTS;
 
 /// Tokens that a reader may be behind; then its request is paused.
 const CAPACITY: usize = 256;
@@ -45,7 +46,8 @@ impl EventQueue {
     /// Creates an empty queue for a request of `prompt_tokens` tokens that reports the `top` most likely tokens.
     pub(super) fn new(prompt_tokens: usize, top: usize) -> Self {
         let events = QueuedEvents {
-            tokens: VecDeque::with_capacity(CAPACITY),
+            // A pass may append several.
+            tokens: VecDeque::with_capacity(CAPACITY + MAX_DRAFTS),
             text: VecDeque::with_capacity(TEXT_BYTES),
             top: VecDeque::with_capacity(CAPACITY * top.min(MAX_TOP)),
             end: None,

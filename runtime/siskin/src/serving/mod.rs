@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 
 pub use embedding::{EmbeddingRequest, EncoderId};
 pub use event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
-pub use request::{GenerationRequest, PromptInput};
+pub use request::{GenerationRequest, PromptInput, Speculation};
 pub use siskin_scheduler::engine::{Drive, ModelId, SchedulerStats, SchedulingOptions};
 pub use siskin_scheduler::policy::Admission;
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
+pub use siskin_scheduler::speculation::{NgramProposer, Proposer};
 pub use stream::GenerationStream;
 
 use crate::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
@@ -184,11 +185,14 @@ impl Engine {
         let mut sampler = of.sampler(&request.sampler, &request.dry_breakers)?;
         sampler.set_history(&tokens);
         sampler.begin(&[], request.max_tokens);
+        let context_length = self.engine.context_length(model).unwrap_or_default();
+        let max_length = tokens.len().saturating_add(request.max_tokens).min(context_length);
         let queue = Arc::new(EventQueue::new(tokens.len(), request.sampler.top_log_probabilities));
         let sampler = StreamSampler {
             model: of,
             sampler,
             stream: TextStream::new(&request.stop)?,
+            proposer: request.speculation.proposer(max_length),
             queue: Arc::clone(&queue),
             bytes: Vec::new(),
             usage: StreamUsage { prompt_tokens: tokens.len(), ..StreamUsage::default() },

@@ -8,6 +8,7 @@ use crate::model::Model;
 use crate::sample::SamplerOptions;
 use crate::session::{SessionOptions, conversation_tokens};
 use siskin_chat_template::{Message, RenderOptions};
+use siskin_scheduler::speculation::{NgramProposer, Proposer};
 use siskin_tokenizer::EncodeOptions;
 
 /// The prompt of a request.
@@ -42,6 +43,31 @@ pub struct GenerationRequest {
     pub salt: CacheSalt,
     /// How long it may take; `None`: no limit.
     pub timeout: Option<Duration>,
+    /// Which tokens are guessed, to compute several in one pass; changes no token.
+    pub speculation: Speculation,
+}
+
+/// Which tokens are guessed. Guesses are only used while enough of them are right to save time.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Speculation {
+    /// None.
+    Off,
+    /// Those that followed the last tokens when they occurred before (prompt lookup).
+    #[default]
+    Ngram,
+    /// Those of a proposer of the caller.
+    Custom(fn() -> Box<dyn Proposer>),
+}
+
+impl Speculation {
+    /// Returns the proposer for a request of up to `max_length` tokens.
+    pub(super) fn proposer(self, max_length: usize) -> Option<Box<dyn Proposer>> {
+        match self {
+            Self::Off => None,
+            Self::Ngram => Some(Box::new(NgramProposer::new(max_length))),
+            Self::Custom(create) => Some(create()),
+        }
+    }
 }
 
 impl GenerationRequest {
@@ -58,6 +84,7 @@ impl GenerationRequest {
             client: ClientId::default(),
             salt: CacheSalt::default(),
             timeout: None,
+            speculation: Speculation::default(),
         }
     }
 

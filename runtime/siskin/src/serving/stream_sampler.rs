@@ -11,11 +11,13 @@ use crate::sample::Sampler;
 use crate::session::FinishReason;
 use crate::text::TextStream;
 use siskin_scheduler::engine::{RequestOutcome, RequestSampler, Sampled};
+use siskin_scheduler::speculation::Proposer;
 
 pub(super) struct StreamSampler {
     pub model: Model,
     pub sampler: Sampler,
     pub stream: TextStream,
+    pub proposer: Option<Box<dyn Proposer>>,
     pub queue: Arc<EventQueue>,
     /// The bytes of the last token.
     pub bytes: Vec<u8>,
@@ -57,6 +59,12 @@ impl RequestSampler for StreamSampler {
             return Ok(Sampled::End);
         }
         Ok(Sampled::Token(token.id))
+    }
+
+    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
+        if let Some(proposer) = &mut self.proposer {
+            proposer.propose(tokens, limit, drafts);
+        }
     }
 
     fn has_room(&self) -> bool {

@@ -108,7 +108,7 @@ impl Generation {
             return Ok(self.end(FinishReason::Length, text));
         }
         if let Some(last) = self.last {
-            if session.position() == super::locked(&session.context).context_length() {
+            if session.position() == super::locked(&session.context).block_table().context_length() {
                 return Ok(self.end(FinishReason::Context, text));
             }
             session.prefill(&[last])?;

@@ -166,7 +166,7 @@ impl Session {
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
-        let tokens = Vec::with_capacity(context.context_length());
+        let tokens = Vec::with_capacity(context.block_table().context_length());
         let context = Arc::new(Mutex::new(context));
         Ok(Self {
             model,
@@ -209,7 +209,7 @@ impl Session {
 
     /// Returns the context length: the maximum number of tokens in the sequence.
     pub fn context_length(&self) -> usize {
-        locked(&self.context).context_length()
+        locked(&self.context).block_table().context_length()
     }
 
     /// Returns the logits of the last token; zeros before the first.
@@ -249,7 +249,7 @@ impl Session {
     pub fn fork(&self) -> Result<Self> {
         let mut context = locked(&self.context);
         let sequence = context.fork(self.sequence)?;
-        let mut tokens = Vec::with_capacity(context.context_length());
+        let mut tokens = Vec::with_capacity(context.block_table().context_length());
         drop(context);
         tokens.extend_from_slice(&self.tokens);
         Ok(Self {

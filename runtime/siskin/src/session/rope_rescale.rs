@@ -14,7 +14,7 @@ impl Session {
     pub(super) fn rescale_rope(&mut self, count: usize, batch: usize) -> Result<bool> {
         let context = locked(&self.context);
         let before = if self.is_stale { self.tokens.len() } else { context.length(self.sequence)? };
-        let (end, context_length) = (before.saturating_add(count), context.context_length());
+        let (end, context_length) = (before.saturating_add(count), context.block_table().context_length());
         if end > context_length {
             let message = format!(
                 "{end} tokens exceed the context length of {context_length}; shorten the input, or use a larger context if the model has one"

@@ -44,7 +44,8 @@ impl Session {
             let message = format!("{beams}; open the session with at least as many forks");
             return Err(Error::argument("beams", message));
         }
-        let max_tokens = context.context_length() + 1 - self.tokens.len().min(context.context_length());
+        let context_length = context.block_table().context_length();
+        let max_tokens = context_length + 1 - self.tokens.len().min(context_length);
         let source = self.source.as_ref().map(|text| Arc::from(text.ids.as_slice())).unwrap_or_default();
         let root = context.fork(self.sequence)?;
         let beams = Beams::new(settings, root, prompt, source, max_tokens);

@@ -1,0 +1,125 @@
+//! How many guessed tokens a pass verifies.
+
+use super::{KvSpace, Scheduler, StepPlan};
+use crate::request::RequestId;
+use crate::speculation::MAX_DRAFTS;
+
+/// Guesses are only used if they raise the expected throughput by this factor.
+const MIN_GAIN: f64 = 1.02;
+/// Passes with unused guesses after which one is tried, since the text may have changed.
+const RETRY: u32 = 64;
+
+/// A way to get guesses: appends up to so many tokens that may follow those of a request.
+pub type Propose<'a> = &'a mut dyn FnMut(RequestId, &[u32], usize, &mut Vec<u32>);
+
+/// Reused from pass to pass.
+#[derive(Debug, Default)]
+pub(super) struct DraftChoice {
+    /// For each guess: the probability that it is used, and its entry.
+    candidates: Vec<(f32, usize)>,
+    /// For each entry: its guesses.
+    chosen: Vec<usize>,
+}
+
+impl Scheduler {
+    /// Adds guessed tokens to the entries of a pass that only decodes: as many as raise the expected number of tokens per
+    /// second the most (SmartSpec, arXiv:2406.14066).
+    pub fn speculate(&mut self, kv: &mut dyn KvSpace, plan: &mut StepPlan, propose: Propose<'_>) {
+        if plan.has_prefill || plan.entries.is_empty() {
+            return;
+        }
+        let mut choice = std::mem::take(&mut self.draft_choice);
+        self.propose(kv, plan, propose, &mut choice);
+        if !choice.candidates.is_empty() {
+            let count = self.worthwhile(plan, &mut choice.candidates);
+            self.choose(kv, plan, count, &mut choice);
+        }
+        self.draft_choice = choice;
+    }
+
+    /// Records how many guesses of a request were right.
+    pub fn accept(&mut self, id: RequestId, proposed: usize, accepted: usize) {
+        if proposed == 0 {
+            return;
+        }
+        self.acceptance.record(proposed, accepted);
+        if let Some(request) = self.requests.get_mut(id) {
+            request.computed += accepted;
+            request.acceptance.record(proposed, accepted);
+        }
+    }
+
+    /// Collects the guesses for all entries.
+    fn propose(&self, kv: &dyn KvSpace, plan: &mut StepPlan, propose: Propose<'_>, choice: &mut DraftChoice) {
+        let DraftChoice { candidates, chosen } = choice;
+        candidates.clear();
+        chosen.clear();
+        let StepPlan { entries, drafts, .. } = plan;
+        for (index, entry) in entries.iter_mut().enumerate() {
+            chosen.push(0);
+            let Some(request) = self.requests.get(entry.request) else { continue };
+            let limit =
+                MAX_DRAFTS.min(request.appendable()).min(kv.max_drafts(entry.request, &request.tokens));
+            let before = drafts.len();
+            if limit > 0 {
+                propose(entry.request, &request.tokens, limit, drafts);
+            }
+            // A guess may be anything.
+            let is_token = |token: &&u32| (**token as usize) < self.limits.vocabulary;
+            let valid = drafts[before..].iter().take(limit).take_while(is_token).count();
+            drafts.truncate(before + valid);
+            entry.drafts = valid;
+            candidates.extend(request.acceptance.chain().take(valid).map(|chain| (chain, index)));
+        }
+    }
+
+    /// Sorts the candidates, and returns how many of them make the pass yield the most tokens per second.
+    fn worthwhile(&self, plan: &StepPlan, candidates: &mut [(f32, usize)]) -> usize {
+        // Within a request, probabilities fall from guess to guess.
+        candidates.sort_unstable_by(|(one, _), (other, _)| other.total_cmp(one));
+        let free = (self.limits.max_rows.saturating_sub(plan.rows))
+            .min(self.limits.max_output_rows.saturating_sub(plan.output_rows));
+        let mean = plan.positions / plan.rows.max(1);
+        let seconds = |drafts: usize| {
+            let positions = plan.positions + drafts * mean;
+            self.cost.predict(plan.rows + drafts, positions).as_secs_f64()
+        };
+        let mut tokens = plan.entries.len() as f64;
+        let (mut best, mut rate) = (0, MIN_GAIN * tokens / seconds(0));
+        for (index, (chain, _)) in candidates.iter().take(free).enumerate() {
+            tokens += f64::from(*chain);
+            let with = tokens / seconds(index + 1);
+            if with > rate {
+                (best, rate) = (index + 1, with);
+            }
+        }
+        best
+    }
+
+    /// Keeps the first `count` candidates, as far as there is memory for them.
+    fn choose(&mut self, kv: &mut dyn KvSpace, plan: &mut StepPlan, count: usize, choice: &mut DraftChoice) {
+        let DraftChoice { candidates, chosen } = choice;
+        candidates[..count].iter().for_each(|(_, entry)| chosen[*entry] += 1);
+        let has_free_row = plan.rows + count < self.limits.max_rows
+            && plan.output_rows + count < self.limits.max_output_rows;
+        let mut retry = has_free_row;
+        let (mut from, mut kept) = (0, 0);
+        for (entry, &(mut count)) in plan.entries.iter_mut().zip(chosen.iter()) {
+            if let Some(request) = self.requests.get_mut(entry.request).filter(|_| entry.drafts > 0) {
+                request.unused_drafts = if count > 0 { 0 } else { request.unused_drafts + 1 };
+                if request.unused_drafts >= RETRY && std::mem::take(&mut retry) {
+                    (count, request.unused_drafts) = (1, 0);
+                }
+            }
+            if count > 0 && !kv.reserve(entry.request, entry.count + count) {
+                count = 0;
+            }
+            plan.drafts.copy_within(from..from + count, kept);
+            from += entry.drafts;
+            kept += count;
+            entry.drafts = count;
+        }
+        plan.drafts.truncate(kept);
+        plan.count_rows();
+    }
+}

@@ -1,0 +1,20 @@
+//! Speculative decoding: tokens are guessed, and one pass computes the logits of all of them.
+//!
+//! Each row is sampled as without guesses, and the first token that differs from its guess ends the run (exact-match
+//! verification of chains). A guess therefore costs time and changes nothing: tokens, log-probabilities and random
+//! numbers are those of plain decoding, since the logits of a row do not depend on how many rows a pass has.
+
+mod acceptance;
+mod ngram;
+
+pub(crate) use acceptance::Acceptance;
+pub use ngram::NgramProposer;
+
+/// The maximum number of guessed tokens of a request per pass.
+pub const MAX_DRAFTS: usize = 8;
+
+/// Guesses the next tokens of a request.
+pub trait Proposer: Send {
+    /// Appends up to `limit` tokens that may follow `tokens`, which is the prompt and all generated tokens.
+    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>);
+}
