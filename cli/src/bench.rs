@@ -3,6 +3,7 @@
 mod encoder;
 mod encoder_decoder;
 mod sequences;
+mod speculate;
 
 use crate::memory;
 use crate::options::{ModelArgs, OpenArgs};
@@ -25,7 +26,12 @@ const FIELDS: &[ReportField] = &[
     ("depth", "KV cache depth", "tokens"),
     ("prompt_tok_s", "prefill", "tokens/s"),
     ("sequences", "parallel sequences", ""),
+    ("generated_tokens", "response", "tokens"),
     ("generate_tok_s", "decode", "tokens/s"),
+    ("speculative_tok_s", "decode with guesses", "tokens/s"),
+    ("speedup", "speedup", ""),
+    ("draft_tokens", "guessed tokens", ""),
+    ("accepted_tokens", "guessed right", ""),
     ("read_ms", "encode", "ms"),
     ("read_tok_s", "encode", "tokens/s"),
     ("padding", "padding of rows", ""),
@@ -57,6 +63,9 @@ pub(crate) struct Args {
     /// Number of tokens in the KV cache before each measurement
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
+    /// Measure decoding of the response to the text in this file with and without speculation (prompt lookup)
+    #[arg(long, value_name = "FILE")]
+    speculate: Option<PathBuf>,
     /// Repetitions of each measurement; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
@@ -75,6 +84,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::argument("--sequences", "no effect with --generate 0"));
     }
     args.model_args.options()?;
+    if let Some(path) = &args.speculate {
+        return speculate::report(args, open, path);
+    }
     if !open.no_cache {
         // Pack before the timed open, if the model is not packed yet.
         drop(open.file(&args.model)?);

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use hyper::body::{Bytes, Incoming};
 
 use crate::error::ApiError;
-use crate::json_fields::JsonFields;
+use siskin_format::JsonFields;
 
 /// How long a client may take to send a body.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,6 +35,8 @@ pub(crate) fn fields(body: &[u8]) -> Result<JsonFields<'_>, ApiError> {
         let message = format!("body: not UTF-8 at byte {}", error.valid_up_to());
         ApiError::rejected(StatusCode::BAD_REQUEST, message)
     })?;
-    JsonFields::read(text)
-        .map_err(|error| ApiError::rejected(StatusCode::BAD_REQUEST, format!("body: {}", error.message())))
+    let mut fields = JsonFields::read(text)
+        .map_err(|error| ApiError::rejected(StatusCode::BAD_REQUEST, format!("body: {}", error.message())))?;
+    fields.ignore_null();
+    Ok(fields)
 }

@@ -1,6 +1,7 @@
 //! Errors as clients see them.
 
 use hyper::StatusCode;
+use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
 use siskin::{Error, ErrorKind};
 
@@ -15,11 +16,13 @@ pub(crate) struct ApiError {
     /// The field of the request that it is about.
     param: Option<String>,
     code: Option<&'static str>,
+    /// The methods that the path takes, if the request's is not one of them.
+    allowed_methods: Option<String>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into(), param: None, code: None }
+        Self { status, kind, message: message.into(), param: None, code: None, allowed_methods: None }
     }
 
     /// Returns an error about a field of the request.
@@ -42,12 +45,22 @@ impl ApiError {
         }
     }
 
+    pub(crate) fn method_not_allowed(message: impl Into<String>, allowed: String) -> Self {
+        let error = Self::rejected(StatusCode::METHOD_NOT_ALLOWED, message);
+        Self { allowed_methods: Some(allowed), ..error }
+    }
+
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
     pub(crate) fn shutting_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "the server is shutting down")
+    }
+
+    pub(crate) fn reader_too_slow() -> Self {
+        let message = "the response was not read for too long";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "server_error", message)
     }
 
     /// Returns the JSON object of the error.
@@ -58,7 +71,12 @@ impl ApiError {
     pub(crate) fn response(&self) -> Response {
         let mut response = response::json(self.status, &self.body());
         if self.status == StatusCode::TOO_MANY_REQUESTS {
-            response.headers_mut().insert("retry-after", hyper::header::HeaderValue::from_static("1"));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if let Some(allowed) = &self.allowed_methods {
+            response
+                .headers_mut()
+                .extend(HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed)));
         }
         response
     }
@@ -73,6 +91,8 @@ impl From<Error> for ApiError {
                 Self { param: Some(error.location().to_owned()), ..bad_request }
             }
             ErrorKind::TooLong => Self { code: Some("context_length_exceeded"), ..bad_request },
+            // Of the engine, not of its queue.
+            ErrorKind::Overloaded if error.location() == "engine" => Self::shutting_down(),
             ErrorKind::Overloaded => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.message())
             }

@@ -1,5 +1,7 @@
 //! Which requests a loopback server answers: those of programs on this machine, and of its own pages.
 
+use std::net::IpAddr;
+
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::{StatusCode, Uri};
 
@@ -10,7 +12,7 @@ use crate::error::ApiError;
 pub(crate) fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     let host = text(headers.get(HOST)).ok_or_else(|| forbidden("the request has no valid Host header"))?;
     if !is_loopback(host) {
-        return Err(forbidden("the server only answers for localhost, 127.0.0.1 and [::1]"));
+        return Err(forbidden("the server only answers for localhost and loopback addresses"));
     }
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let own = text(Some(origin)).and_then(|origin| origin.strip_prefix("http://"));
@@ -29,9 +31,12 @@ fn is_loopback(host: &str) -> bool {
     let Ok(uri) = host.parse::<Uri>() else { return false };
     let is_plain = uri.authority().is_some_and(|authority| authority.as_str() == host);
     let name = uri.host().unwrap_or_default();
-    is_plain
-        && !host.contains('@')
-        && (name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1" || name == "[::1]")
+    is_plain && !host.contains('@') && (name.eq_ignore_ascii_case("localhost") || is_loopback_address(name))
+}
+
+fn is_loopback_address(name: &str) -> bool {
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 fn forbidden(message: &str) -> ApiError {
@@ -53,7 +58,9 @@ mod tests {
 
     #[test]
     fn other_hosts_and_origins_are_rejected() {
-        for host in ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080", "LOCALHOST:80"] {
+        for host in
+            ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080", "LOCALHOST:80", "127.0.0.2:80"]
+        {
             assert!(status(host, None), "{host}");
             assert!(status(host, Some(&format!("http://{host}"))), "{host}");
             assert!(!status(host, Some("http://evil.example")), "{host}");

@@ -2,7 +2,6 @@
 //!
 //! - [`Server`] listens on a loopback address and answers until its [`ShutdownHandle`] is used.
 //! - [`ServedModel`] is a model under the name by which requests select it.
-//! - [`JsonFields`] are the fields of a request, each of which must be known.
 //!
 //! ```no_run
 //! use siskin_serve::{ServedModel, Server, ServerOptions};
@@ -23,9 +22,9 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod client_stream;
 mod error;
 mod guard;
-mod json_fields;
 mod listener;
 mod metrics;
 mod models;
@@ -35,6 +34,5 @@ mod routes;
 mod server_sent_events;
 mod state;
 
-pub use json_fields::JsonFields;
 pub use listener::{Server, ServerOptions, ShutdownHandle};
 pub use models::ServedModel;

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::client_stream::ClientStream;
 use crate::models::{ModelRegistry, ServedModel};
 use crate::routes;
 use crate::state::ServerState;
@@ -21,10 +22,11 @@ use crate::state::ServerState;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum size of a header in bytes.
 const MAX_HEADER_BYTES: usize = 16 << 10;
-/// Threads that tokenize and render chat templates.
-const BLOCKING_THREADS: usize = 2;
-/// How long connections may stay open after the last response.
+/// How long connections may stay open after their requests were canceled.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The response to connections beyond the limit.
+const TOO_MANY_CONNECTIONS: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n";
 
 /// Options for a server.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// The number of compute threads; 0: as many as the first model was opened with.
     pub threads: usize,
-    /// The maximum number of open connections; more wait.
+    /// The maximum number of open connections; more are answered with status 503.
     pub max_connections: usize,
     /// The maximum number of tokens that a request may generate.
     pub max_tokens: usize,
@@ -46,7 +48,7 @@ impl Default for ServerOptions {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             threads: 0,
-            max_connections: 256,
+            max_connections: 512,
             max_tokens: usize::MAX,
             drain_timeout: Duration::from_secs(30),
         }
@@ -123,11 +125,10 @@ impl Server {
     pub fn run(self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(BLOCKING_THREADS)
             .build()
             .map_err(|error| Error::io("sockets", &error))?;
         let outcome = runtime.block_on(self.accept());
-        // Blocking work that is left belongs to requests without a client.
+        // What still runs on other threads belongs to requests without a client.
         runtime.shutdown_background();
         outcome
     }
@@ -139,32 +140,32 @@ impl Server {
         let free = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
         let mut connections = JoinSet::new();
         loop {
-            let accepted = async {
-                let permit = Arc::clone(&free).acquire_owned().await;
-                (listener.accept().await, permit)
-            };
             tokio::select! {
-                (accepted, permit) = accepted => match accepted {
-                    Ok((stream, _)) => {
+                accepted = listener.accept() => match (accepted, Arc::clone(&free).try_acquire_owned()) {
+                    (Ok((stream, _)), Ok(permit)) => {
                         let connection = serve_connection(stream, Arc::clone(&state));
                         connections.spawn(async move {
                             connection.await;
                             drop(permit);
                         });
                     }
+                    // Fits into the buffer of the socket: there is nothing to wait for.
+                    (Ok((stream, _)), Err(_)) => _ = stream.try_write(TOO_MANY_CONNECTIONS),
                     // Out of file descriptors, or a client that left: others may do better a moment later.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                    (Err(_), _) => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
                 Some(_) = connections.join_next() => {}
                 () = state.wait_for_shutdown() => break,
             }
         }
         drop(listener);
-        let engine = state.models.engine().clone();
-        let drained = tokio::task::spawn_blocking(move || engine.drain(options.drain_timeout));
-        let _ = drained.await;
-        let closed = async { while connections.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+        // Each connection closes after its response.
+        let mut closed = async || while connections.join_next().await.is_some() {};
+        if tokio::time::timeout(options.drain_timeout, closed()).await.is_err() {
+            let engine = state.models.engine().clone();
+            let _ = tokio::task::spawn_blocking(move || engine.drain(Duration::ZERO)).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed()).await;
+        }
         Ok(())
     }
 }
@@ -182,7 +183,7 @@ async fn serve_connection(stream: TcpStream, state: Arc<ServerState>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(ClientStream::new(stream)), service);
     tokio::pin!(connection);
     tokio::select! {
         // Errors are those of the client, who has left.

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use siskin::serving::{SchedulerStats, StreamTimes, StreamUsage};
+use siskin::serving::{SchedulerStats, StreamTimes};
 
 /// The upper bound of the first bucket of a histogram; each further one is twice as large.
 const FIRST_BOUND: Duration = Duration::from_micros(500);
@@ -54,16 +54,21 @@ pub(crate) struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// Counts a token that came `gap` after the one before it.
-    pub(crate) fn token(&self, gap: Option<Duration>) {
+    /// Counts the tokens of a prompt, or of texts to embed.
+    pub(crate) fn record_prompt(&self, tokens: usize) {
+        self.prompt_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a token that was sampled `gap` after the one before it.
+    pub(crate) fn record_token(&self, gap: Option<Duration>) {
+        self.generated_tokens.fetch_add(1, Ordering::Relaxed);
         if let Some(gap) = gap {
             self.inter_token_latency.observe(gap);
         }
     }
 
-    /// Counts a generation that ended.
-    pub(crate) fn end(&self, reason: &str, usage: StreamUsage, times: StreamTimes) {
-        self.tokens(usage.prompt_tokens, usage.generated_tokens);
+    /// Counts a choice that ended for one of [`FINISH_REASONS`].
+    pub(crate) fn record_end(&self, reason: &str, times: StreamTimes) {
         self.finish(reason);
         self.request_latency.observe(times.end);
         let Some(start) = times.start else { return };
@@ -74,32 +79,26 @@ impl ModelMetrics {
         self.decode_time.observe(times.end.saturating_sub(first));
     }
 
-    /// Counts a generation whose client has left.
-    pub(crate) fn abort(&self) {
+    /// Counts a choice whose client has left.
+    pub(crate) fn record_abort(&self) {
         self.finish("abort");
+    }
+
+    /// Counts an embedding request.
+    pub(crate) fn record_embedding(&self, is_ok: bool, elapsed: Duration) {
+        self.finish(if is_ok { "stop" } else { "error" });
+        self.request_latency.observe(elapsed);
+    }
+
+    /// Counts a request that was rejected because too many wait.
+    pub(crate) fn record_rejection(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
     fn finish(&self, reason: &str) {
         if let Some(counter) = FINISH_REASONS.iter().position(|name| *name == reason) {
             self.finished[counter].fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Counts an embedding request.
-    pub(crate) fn embedded(&self, tokens: usize, elapsed: Duration) {
-        self.tokens(tokens, 0);
-        self.finish("stop");
-        self.request_latency.observe(elapsed);
-    }
-
-    /// Counts a request that was rejected because too many wait.
-    pub(crate) fn reject(&self) {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn tokens(&self, prompt: usize, generated: usize) {
-        self.prompt_tokens.fetch_add(prompt as u64, Ordering::Relaxed);
-        self.generated_tokens.fetch_add(generated as u64, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +112,7 @@ pub(crate) struct NamedMetrics<'a> {
 /// Returns all metrics as text.
 pub(crate) fn text(models: &[NamedMetrics<'_>]) -> String {
     let mut page = Page { text: String::new(), models };
-    page.scheduler("siskin_requests_running", "gauge", "Requests in forward passes.", |stats| stats.running);
+    page.scheduler("siskin_requests_running", "gauge", "Requests that have started.", |stats| stats.running);
     page.scheduler("siskin_requests_waiting", "gauge", "Requests that wait.", |stats| stats.waiting);
     page.scheduler("siskin_prefix_cache_prefixes", "gauge", "Sequences in the prefix cache.", |stats| {
         stats.cached_prefixes
@@ -207,7 +206,7 @@ impl Page<'_> {
 
     fn finished(&mut self) {
         let name = "siskin_request_success_total";
-        self.head(name, "counter", "Requests that ended, by reason.");
+        self.head(name, "counter", "Choices and embedding requests that ended, by reason.");
         for model in self.models {
             for (reason, counter) in FINISH_REASONS.iter().zip(&model.metrics.finished) {
                 let (model, value) = (label(model.name), counter.load(Ordering::Relaxed));
@@ -248,9 +247,9 @@ mod tests {
     fn histograms_are_cumulative() {
         let metrics = ModelMetrics::default();
         for milliseconds in [0, 1, 3, 100_000] {
-            metrics.token(Some(Duration::from_millis(milliseconds)));
+            metrics.record_token(Some(Duration::from_millis(milliseconds)));
         }
-        metrics.token(None);
+        metrics.record_token(None);
         let page = text(&[NamedMetrics { name: "a\"b", metrics: &metrics, scheduler: None }]);
         let value = |series: &str| {
             let line =

@@ -31,12 +31,14 @@ impl ServedModel {
 pub(crate) struct RegisteredModel {
     pub(crate) name: String,
     pub(crate) model: Model,
-    pub(crate) kind: ModelTask,
+    pub(crate) task: ModelTask,
     /// The maximum length of a request in tokens.
     pub(crate) context_length: usize,
+    /// The maximum number of requests that run or wait.
+    pub(crate) max_requests: usize,
     /// When it was added, in seconds since 1970.
     pub(crate) created: u64,
-    /// The same for the same model file and version of Siskin, whose results are the same to the bit.
+    /// The same for the same model file, version of Siskin and options that change results.
     pub(crate) fingerprint: String,
     pub(crate) metrics: ModelMetrics,
 }
@@ -61,13 +63,14 @@ impl ModelRegistry {
             if models.iter().any(|known| known.name == name) {
                 return Err(Error::argument("models", format!("two models are named `{name}`")));
             }
-            let (kind, context_length) = register(&engine, &model, &options)
+            let (task, context_length) = register(&engine, &model, &options)
                 .map_err(|error| error.within(&format!("model {name}")))?;
             models.push(Arc::new(RegisteredModel {
-                fingerprint: fingerprint(&model),
+                fingerprint: fingerprint(&model, &options),
+                max_requests: options.scheduling.max_running.saturating_add(options.scheduling.max_waiting),
                 name,
                 model,
-                kind,
+                task,
                 context_length,
                 created: unix_time(),
                 metrics: ModelMetrics::default(),
@@ -94,14 +97,18 @@ impl ModelRegistry {
 
     /// Returns the page of metrics.
     pub(crate) fn metrics(&self) -> String {
-        let named = |model: &'_ Arc<RegisteredModel>| match model.kind {
+        let scheduler = |model: &Arc<RegisteredModel>| match model.task {
             ModelTask::Decoder(id) => self.engine.stats(id),
             ModelTask::Encoder(..) => None,
         };
         let all: Vec<NamedMetrics<'_>> = self
             .models
             .iter()
-            .map(|model| NamedMetrics { name: &model.name, metrics: &model.metrics, scheduler: named(model) })
+            .map(|model| NamedMetrics {
+                name: &model.name,
+                metrics: &model.metrics,
+                scheduler: scheduler(model),
+            })
             .collect();
         metrics::text(&all)
     }
@@ -110,7 +117,7 @@ impl ModelRegistry {
 impl RegisteredModel {
     /// Returns the decoder.
     pub(crate) fn decoder(&self) -> std::result::Result<ModelId, ApiError> {
-        match self.kind {
+        match self.task {
             ModelTask::Decoder(id) => Ok(id),
             ModelTask::Encoder(..) => {
                 let message = format!("`{}` is an encoder: it makes embeddings (/v1/embeddings)", self.name);
@@ -121,7 +128,7 @@ impl RegisteredModel {
 
     /// Returns the encoder, and the options that it was trained with.
     pub(crate) fn encoder(&self) -> std::result::Result<(EncoderId, EmbedOptions), ApiError> {
-        match self.kind {
+        match self.task {
             ModelTask::Encoder(id, options) => Ok((id, options)),
             ModelTask::Decoder(_) => {
                 let message = format!("`{}` generates text; embeddings need an encoder", self.name);
@@ -147,9 +154,11 @@ fn register(engine: &Engine, model: &Model, options: &ServedModelOptions) -> Res
     Ok((ModelTask::Encoder(id, EmbedOptions::of(model)?), model.encoder(encoder)?.max_tokens()))
 }
 
-fn fingerprint(model: &Model) -> String {
+fn fingerprint(model: &Model, options: &ServedModelOptions) -> String {
+    let SessionOptions { cache, window, .. } = options.session;
+    let build = format!("{} {cache:?} {window:?}", env!("CARGO_PKG_VERSION"));
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&model.identity()).update(env!("CARGO_PKG_VERSION").as_bytes());
+    hasher.update(&model.identity()).update(build.as_bytes());
     format!("fp_{}", &hasher.finalize().to_hex()[..16])
 }
 

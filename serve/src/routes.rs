@@ -56,7 +56,7 @@ async fn dispatch(state: Arc<ServerState>, request: Request<Incoming>) -> Result
     let (endpoint, argument) = find(request.method(), &path)?;
     match endpoint {
         Endpoint::ModelList => Ok(model_list::list(&state.models)),
-        Endpoint::ModelCard => model_list::card(&state.models, argument),
+        Endpoint::ModelCard => model_list::card(&state.models, &percent_decoded(argument)?),
         Endpoint::ChatCompletions => chat::answer(&state, read(request).await?).await,
         Endpoint::Completions => completions::answer(&state, read(request).await?).await,
         Endpoint::Embeddings => embeddings::answer(&state, read(request).await?).await,
@@ -76,25 +76,42 @@ async fn read(request: Request<Incoming>) -> Result<hyper::body::Bytes, ApiError
     body::read(request.into_body(), MAX_BODY_BYTES).await
 }
 
+/// Decodes `%20` and the like.
+fn percent_decoded(text: &str) -> Result<String, ApiError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend(parts.next().unwrap_or_default().as_bytes());
+    let invalid = || ApiError::rejected(StatusCode::BAD_REQUEST, format!("invalid percent-encoding: {text}"));
+    for part in parts {
+        let code = part.get(..2).filter(|code| code.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let code = code.and_then(|code| u8::from_str_radix(code, 16).ok()).ok_or_else(invalid)?;
+        bytes.push(code);
+        bytes.extend(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).map_err(|_| invalid())
+}
+
 /// Returns the endpoint for a path, and the argument in the path.
 fn find<'p>(method: &Method, path: &'p str) -> Result<(Endpoint, &'p str), ApiError> {
+    // The server leaves out the body of a response to HEAD.
+    let method = if method == Method::HEAD { &Method::GET } else { method };
     let argument = |route: &str| match route.ends_with('/') {
         true => path.strip_prefix(route).filter(|argument| !argument.is_empty()),
         false => (path == route).then_some(""),
     };
     let mut allowed = Vec::new();
-    for (of, route, endpoint) in ROUTES {
+    for (expected, route, endpoint) in ROUTES {
         match argument(route) {
-            Some(argument) if of == method => return Ok((*endpoint, argument)),
-            Some(_) => allowed.push(of.as_str()),
+            Some(argument) if expected == method => return Ok((*endpoint, argument)),
+            Some(_) => allowed.push(expected.as_str()),
             None => {}
         }
     }
     if allowed.is_empty() {
         return Err(ApiError::rejected(StatusCode::NOT_FOUND, format!("no route {path}")));
     }
-    let message = format!("{path} takes {}, not {method}", allowed.join(", "));
-    Err(ApiError::rejected(StatusCode::METHOD_NOT_ALLOWED, message))
+    let allowed = allowed.join(", ");
+    Err(ApiError::method_not_allowed(format!("{path} takes {allowed}, not {method}"), allowed))
 }
 
 #[cfg(test)]
@@ -105,8 +122,17 @@ mod tests {
     fn routes_are_found_by_method_and_path() {
         assert!(matches!(find(&Method::GET, "/v1/models"), Ok((Endpoint::ModelList, ""))));
         assert!(matches!(find(&Method::GET, "/v1/models/a/b"), Ok((Endpoint::ModelCard, "a/b"))));
+        assert!(matches!(find(&Method::HEAD, "/health"), Ok((Endpoint::Ready, ""))));
         assert!(find(&Method::GET, "/v1/models/").is_err());
         assert!(find(&Method::GET, "/v1/chat/completions").is_err());
         assert!(find(&Method::POST, "/v1/chat/completions/").is_err());
+    }
+
+    #[test]
+    fn names_are_percent_decoded() {
+        assert_eq!(percent_decoded("Llama%203%2e1").unwrap(), "Llama 3.1");
+        for wrong in ["%", "a%2", "%zz", "%ff", "%+1"] {
+            assert!(percent_decoded(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -11,6 +11,9 @@ use tokio::time::{Instant, Sleep};
 /// How long a stream is silent before it sends a comment, so that proxies do not close it.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
+/// The size from which the events of a stream are sent without waiting for more.
+const FRAME_BYTES: usize = 16 << 10;
+
 /// Where the events of a stream come from.
 pub(crate) trait EventSource: Send {
     /// Returns the data of the next event; `None` after the last.
@@ -29,13 +32,14 @@ impl EventStream {
         Self { source, ping: Box::pin(tokio::time::sleep(PING_INTERVAL)), is_done: false }
     }
 
-    /// Returns the bytes of all events that are there; `None` at the end.
+    /// Returns the bytes of the events that are there; `None` at the end.
     pub(crate) fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.is_done {
             return Poll::Ready(None);
         }
         let mut bytes = Vec::new();
-        while let Poll::Ready(data) = self.source.poll_data(context) {
+        while bytes.len() < FRAME_BYTES {
+            let Poll::Ready(data) = self.source.poll_data(context) else { break };
             match data {
                 Some(data) => write_event(&mut bytes, &data),
                 None => {

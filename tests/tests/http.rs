@@ -152,13 +152,19 @@ fn requests_have_the_tokens_of_sessions() {
 fn malformed_requests_get_errors() {
     let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
     let json = |body: &str| request("POST", "/v1/completions", body.as_bytes());
+    let chat = |messages: &str| {
+        let body = format!(r#"{{"model": "tiny", "messages": {messages}}}"#);
+        request("POST", "/v1/chat/completions", body.as_bytes())
+    };
     let long = vec![b' '; (4 << 20) + 1];
     let raw = |head: &str| head.replace('\n', "\r\n").into_bytes();
     let deep = format!("{{\"model\": \"tiny\", \"prompt\": {}", "[".repeat(100_000));
     let cases = [
         (request("GET", "/nothing", b""), 404, "no route"),
         (request("GET", "/../etc/passwd", b""), 404, "no route"),
-        (request("DELETE", "/v1/models", b""), 405, "takes GET"),
+        (request("DELETE", "/v1/models", b""), 405, "allow: GET"),
+        (request("GET", "/v1/models/%zz", b""), 400, "percent-encoding"),
+        (request("HEAD", "/health", b""), 200, ""),
         (request("GET", "/v1/models/other", b""), 404, "no model `other`"),
         (json(""), 400, "invalid JSON"),
         (json("[1]"), 400, "expected a JSON object"),
@@ -169,6 +175,17 @@ fn malformed_requests_get_errors() {
         (json(r#"{"model": "tiny"}"#), 400, "prompt: missing"),
         (json(r#"{"model": "tiny", "prompt": {"a": 1}}"#), 400, "expected a text"),
         (json(r#"{"model": "tiny", "prompt": [1], "bogus": 1}"#), 400, "unknown field `bogus`"),
+        (json(r#"{"model": "tiny", "prompt": [1], "bogus": null, "max_tokens": 1}"#), 200, "usage"),
+        (chat(r#"[]"#), 400, "at least one message"),
+        (chat(r#"[{"role": "user"}]"#), 400, "messages[0].content: missing"),
+        (chat(r#"[{"role": "user", "content": 5}]"#), 400, "expected a string or a list of text parts"),
+        (
+            chat(r#"[{"role": "user", "content": [{"type": "image_url"}]}]"#),
+            400,
+            "`image_url` are not supported",
+        ),
+        (chat(r#"[{"role": "tool", "content": ""}]"#), 400, "messages[0].role: `tool` is not supported"),
+        (chat(r#"[{"role": "user", "content": "a", "audio": {}}]"#), 400, "unknown field `audio`"),
         (
             json(r#"{"model": "tiny", "prompt": [1], "max_tokens": -1}"#),
             400,
@@ -251,34 +268,69 @@ fn a_full_queue_is_an_error_that_says_when_to_retry() {
         ..SchedulingOptions::default()
     };
     let server = Running::start(ServerOptions::default(), scheduling);
-    let mut body = completion(&[1, 2, 3], 1, 4);
-    body["n"] = 16.into();
-    let response = server.exchange(&request("POST", "/v1/completions", body.to_string().as_bytes()));
-    assert_eq!(status(&response), 429, "{response}");
-    assert!(response.contains("retry-after: 1\r\n") && response.contains("rate_limit_error"), "{response}");
-    assert!(server.metric("siskin_requests_rejected_total") > 0);
-    // What was submitted before is canceled, and leaves room.
+    let mut body = completion(&[1, 2, 3], 1, 60);
+    body["n"] = 4.into();
+    let (code, error) = server.post("/v1/completions", &body);
+    assert_eq!((code, &error["error"]["param"]), (400, &json!("n")), "more than ever fit: {error}");
+    body["n"] = 3.into();
+    let full = |_| server.exchange(&request("POST", "/v1/completions", body.to_string().as_bytes()));
+    let responses: Vec<String> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..16).map(|client| scope.spawn(move || full(client))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let rejected: Vec<_> = responses.iter().filter(|response| status(response) != 200).collect();
+    assert!(!rejected.is_empty());
+    for response in &rejected {
+        assert_eq!(status(response), 429, "{response}");
+        assert!(
+            response.contains("retry-after: 1\r\n") && response.contains("rate_limit_error"),
+            "{response}"
+        );
+    }
+    assert_eq!(server.metric("siskin_requests_rejected_total"), rejected.len() as u64);
+    // What was submitted before a rejection is canceled, and leaves room.
     server.wait_for("siskin_requests_running", 0);
     server.wait_for("siskin_requests_waiting", 0);
     assert_eq!(server.post("/v1/completions", &completion(&[1, 2, 3], 1, 4)).0, 200);
 }
 
 #[test]
-fn further_connections_wait() {
+fn further_connections_are_rejected() {
     let server = Running::start(
         ServerOptions { max_connections: 2, ..ServerOptions::default() },
         SchedulingOptions::default(),
     );
     let (first, _second) = (server.connect(), server.connect());
-    let mut third = server.connect();
-    third.write_all(&request("GET", "/health", b"")).unwrap();
-    third.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert!(third.read(&mut [0; 100]).is_err(), "answered beside two others");
+    let health = || status(&server.exchange(&request("GET", "/health", b"")));
+    let start = Instant::now();
+    while health() != 503 {
+        assert!(start.elapsed() < Duration::from_secs(20), "answered beside two others");
+    }
     drop(first);
-    third.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut response = String::new();
-    third.read_to_string(&mut response).unwrap();
-    assert_eq!(status(&response), 200);
+    while health() != 200 {
+        assert!(start.elapsed() < Duration::from_secs(20), "a connection that was closed counts");
+    }
+}
+
+#[test]
+fn a_shutdown_ends_requests_that_take_too_long() {
+    let options = ServerOptions { drain_timeout: Duration::from_millis(1), ..ServerOptions::default() };
+    let mut server = Running::start(options, SchedulingOptions::default());
+    let mut body = completion(&[1, 2, 3], 1, 90);
+    (body["n"], body["stream"]) = (16.into(), true.into());
+    let mut streams: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(&request("POST", "/v1/completions", body.to_string().as_bytes())).unwrap();
+    }
+    streams[0].read_exact(&mut [0; 200]).unwrap();
+    let start = Instant::now();
+    server.shutdown.shut_down();
+    server.thread.take().unwrap().join().unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10));
+    for stream in &mut streams {
+        // Complete, or an error: never silence.
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
 }
 
 #[test]

@@ -127,8 +127,9 @@ fn engine(model: &Model, drive: Drive, options: &ServedModelOptions) -> (Engine,
     (engine, id)
 }
 
-/// Submits `count` random requests at random moments, cancels some, and compares all others with themselves alone.
-fn compare(name: &str, model: &Model, options: &ServedModelOptions, seed: u64, count: usize) {
+/// Submits `count` random requests at random moments, cancels some, and compares all others with themselves
+/// alone. Returns how many tokens were guessed, and how many of them were right.
+fn compare(name: &str, model: &Model, options: &ServedModelOptions, seed: u64, count: usize) -> (u64, u64) {
     let mut random = Random(seed);
     let (engine, id) = engine(model, Drive::Caller, options);
     let mut open: Vec<(GenerationRequest, GenerationStream, Vec<Generated>)> = Vec::new();
@@ -160,11 +161,13 @@ fn compare(name: &str, model: &Model, options: &ServedModelOptions, seed: u64, c
     }
     let stats = engine.stats(id).unwrap();
     assert_eq!((stats.running, stats.waiting), (0, 0), "{name}");
+    (stats.drafted_tokens, stats.accepted_tokens)
 }
 
 #[test]
 fn requests_have_the_tokens_that_they_have_alone() {
     let names = cases("families in an engine", golden::NAMES.iter().copied(), |name| SHORT.contains(name));
+    let (mut drafted, mut accepted) = (0, 0);
     for (index, name) in names.iter().enumerate() {
         let model = model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let seed = index as u64;
@@ -176,9 +179,12 @@ fn requests_have_the_tokens_that_they_have_alone() {
                 decode_budget: Duration::from_micros(random.next(2000) as u64),
                 ..SchedulingOptions::default()
             };
-            compare(name, &model, &options(&model, scheduling, 8 + random.next(40)), seed, 30);
+            let options = options(&model, scheduling, 8 + random.next(40));
+            let guesses = compare(name, &model, &options, seed, 30);
+            (drafted, accepted) = (drafted + guesses.0, accepted + guesses.1);
         }
     }
+    assert!(accepted > 20 && drafted > accepted + 20, "{accepted} of {drafted} guesses were right");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use siskin::encoder::OverflowMode;
 use siskin::template::{Message, RenderOptions, TemplateData};
 use siskin::{Error, ErrorKind, Result};
-use siskin_serve::JsonFields;
+use siskin_format::JsonFields;
 use std::collections::BTreeMap;
 
 /// The client's id of a request: a string or an integer.
@@ -141,8 +141,8 @@ impl Request {
 
     fn of(id: &Option<Id>, mut fields: JsonFields<'_>) -> Result<ParsedLine> {
         if fields.has("cancel") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
-            let canceled = fields.need("cancel")?;
-            fields.end()?;
+            let canceled = fields.take_required("cancel")?;
+            fields.finish()?;
             return match id {
                 None => Ok(ParsedLine::Cancel(canceled)),
                 Some(_) => Err(Error::argument("id", "`cancel` gets no response; remove `id`")),
@@ -170,7 +170,7 @@ enum OneOrMany {
 
 /// Takes one text or a list of texts.
 fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
-    let texts = match fields.need(name)? {
+    let texts = match fields.take_required(name)? {
         OneOrMany::One(text) => vec![text],
         OneOrMany::Many(texts) => texts,
     };
@@ -186,11 +186,11 @@ fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
 }
 
 fn overflow(fields: &mut JsonFields<'_>, overlap: usize) -> Result<OverflowMode> {
-    fields.some::<OverflowArgs>(&["overflow", "overlap"])?.mode(overlap)
+    fields.take_options::<OverflowArgs>(&["overflow", "overlap"])?.mode(overlap)
 }
 
 fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let messages: Vec<Message> = fields.need(name)?;
+    let messages: Vec<Message> = fields.take_required(name)?;
     if messages.is_empty() {
         return Err(Error::argument(name, "must contain at least one message"));
     }
@@ -223,7 +223,7 @@ fn list(name: &str, fields: &mut JsonFields<'_>) -> Result<Option<TemplateData>>
 
 fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (prompt, special): (String, _) =
-        (fields.need(name)?, fields.take("parse_special")?.unwrap_or_default());
+        (fields.take_required(name)?, fields.take("parse_special")?.unwrap_or_default());
     if prompt.is_empty() {
         return Err(Error::argument(name, "must not be empty"));
     }
@@ -233,46 +233,46 @@ fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
 fn text(mut fields: JsonFields<'_>) -> Result<TextRequest> {
     let max_tokens = fields.take("max_tokens")?.unwrap_or(usize::MAX);
     let stop = fields.take("stop")?.unwrap_or_default();
-    let sampler: SamplerArgs = fields.rest()?;
+    let sampler: SamplerArgs = fields.into_options()?;
     sampler.options()?;
     Ok(TextRequest { max_tokens, stop, sampler })
 }
 
 fn embed(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, long) = (texts(name, &mut fields)?, overflow(&mut fields, OVERLAP)?);
-    Ok(RequestKind::Embed { texts, long, vectors: fields.rest()? })
+    Ok(RequestKind::Embed { texts, long, vectors: fields.into_options()? })
 }
 
 fn rerank(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (texts, query) = (texts(name, &mut fields)?, fields.need("query")?);
+    let (texts, query) = (texts(name, &mut fields)?, fields.take_required("query")?);
     let long = fields.take::<WholeOverflow>("overflow")?.unwrap_or_default().mode();
-    fields.end()?;
+    fields.finish()?;
     Ok(RequestKind::Rerank { texts, query, long })
 }
 
 fn classify(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let texts = texts(name, &mut fields)?;
     let long = fields.take::<WholeOverflow>("overflow")?.unwrap_or_default().mode();
-    fields.end()?;
+    fields.finish()?;
     Ok(RequestKind::Classify { texts, long })
 }
 
 fn tag(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, long) = (texts(name, &mut fields)?, overflow(&mut fields, OVERLAP)?);
-    fields.end()?;
+    fields.finish()?;
     Ok(RequestKind::Tag { texts, long })
 }
 
 fn answer(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
+    let (texts, question) = (texts(name, &mut fields)?, fields.take_required("question")?);
     let long = overflow(&mut fields, OVERLAP)?;
-    fields.end()?;
+    fields.finish()?;
     Ok(RequestKind::Answer { texts, question, long })
 }
 
 fn fill_mask(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, top_k) = (texts(name, &mut fields)?, fields.take("top_k")?.unwrap_or(fill_mask::TOP_K));
-    fields.end()?;
+    fields.finish()?;
     Ok(RequestKind::FillMask { texts, top_k })
 }
 
@@ -283,17 +283,17 @@ fn write(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
         "summarize" => RequestTask::Summarize,
         _ => RequestTask::Generate,
     };
-    Ok(RequestKind::Write { texts, task, search: Box::new(fields.rest()?), long })
+    Ok(RequestKind::Write { texts, task, search: Box::new(fields.into_options()?), long })
 }
 
 fn transcribe(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let sound: String = fields.need(name)?;
-    Ok(RequestKind::Transcribe { sound: base64::decode(&sound)?, options: fields.rest()? })
+    let sound: String = fields.take_required(name)?;
+    Ok(RequestKind::Transcribe { sound: base64::decode(&sound)?, options: fields.into_options()? })
 }
 
 fn stats(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let wanted: bool = fields.need(name)?;
-    fields.end()?;
+    let wanted: bool = fields.take_required(name)?;
+    fields.finish()?;
     match wanted {
         true => Ok(RequestKind::Stats),
         false => Err(Error::new(ErrorKind::Argument, name, "must be true")),

@@ -22,7 +22,9 @@
 mod cargo_feature;
 mod error;
 pub mod file;
+mod json_fields;
 pub mod type_errors;
 
 pub use cargo_feature::CargoFeature;
 pub use error::{Error, ErrorKind, Result};
+pub use json_fields::JsonFields;

@@ -2,50 +2,30 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use siskin::serving::PromptInput;
 use siskin::template::{Message, RenderOptions, TemplateData};
+use siskin_format::JsonFields;
 
-use super::running_choices::{ChoiceEvent, RunningChoices};
+use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::sampling::{MAX_TOP_LOG_PROBABILITIES, SamplingFields, Streaming};
 use super::{log_probabilities, response_id};
 use crate::body;
 use crate::error::ApiError;
-use crate::json_fields::JsonFields;
 use crate::models::unix_time;
 use crate::response::{self, Response};
-use crate::server_sent_events::{EventSource, EventStream};
+use crate::server_sent_events::EventStream;
 use crate::state::ServerState;
 
+/// A part of a message's content.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ChatMessage {
-    role: String,
-    content: Option<Content>,
-    #[expect(dead_code, reason = "templates of text models do not see it")]
-    name: Option<IgnoredAny>,
-    // As responses have them, so that they can be sent back.
-    refusal: Option<String>,
-    tool_calls: Option<Vec<IgnoredAny>>,
-    #[expect(dead_code, reason = "annotations of responses are no part of a prompt")]
-    annotations: Option<IgnoredAny>,
-}
-
-/// The content of a message: a text, or parts.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<ContentPart>),
-}
-
-#[derive(Deserialize)]
 struct ContentPart {
     #[serde(rename = "type")]
     kind: String,
@@ -61,45 +41,41 @@ struct ResponseFormat {
 /// Answers a request.
 pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let mut fields = body::fields(&body)?;
-    let model = Arc::clone(state.models.find(&fields.need::<String>("model")?)?);
-    let messages: Vec<ChatMessage> = fields.need("messages")?;
-    if messages.is_empty() {
-        return Err(ApiError::invalid("messages", "expected at least one message"));
-    }
-    let messages = messages.iter().map(message).collect::<Result<Vec<_>, _>>()?;
-    let variables: Option<BTreeMap<String, TemplateData>> = fields.take("chat_template_kwargs")?;
-    let variables = RenderOptions {
-        extra: variables.unwrap_or_default().into_iter().collect(),
-        ..RenderOptions::default()
-    };
+    let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
+    let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
+    let prompt = PromptInput::Messages(messages, template_variables(&mut fields)?);
     let max_completion_tokens = fields.take("max_completion_tokens")?;
     let top = log_probability_fields(&mut fields)?;
     let streaming = Streaming::take(&mut fields)?;
     reject_unsupported(&mut fields)?;
     let mut sampling = SamplingFields::take(fields)?;
     sampling.limit(max_completion_tokens);
-    let requests = sampling.requests(&PromptInput::Messages(messages, variables), top, state.max_tokens)?;
-    let running = RunningChoices::submit(state, &model, requests).await?;
-    let header = ResponseHeader {
+    let variants = sampling.variants(top, state.max_tokens)?;
+    let choices = Choices::submit(state, &model, vec![prompt], variants).await?;
+    let renderer = ChatRenderer {
         id: response_id("chatcmpl"),
         created: unix_time(),
         has_log_probabilities: top.is_some(),
     };
     if !streaming.is_on {
-        return whole(running, &header).await;
+        return renderer.whole(choices).await;
     }
-    let count = running.choice_count();
-    let mut chunks = ChunkSource {
-        running,
-        header,
-        queued: VecDeque::new(),
-        include_usage: streaming.include_usage,
-        is_over: false,
-    };
-    for index in 0..count {
-        chunks.push_chunk(index, &json!({"role": "assistant", "content": ""}), Value::Null, None);
-    }
+    let role = json!({"role": "assistant", "content": ""});
+    let roles = (0..choices.count()).map(|index| renderer.chunk(&choices, index, &role, Value::Null, None));
+    let roles = roles.collect();
+    let chunks = ChunkStream::new(choices, renderer, streaming.include_usage, roles);
     Ok(response::events(EventStream::new(Box::new(chunks))))
+}
+
+/// Takes the variables of the chat template.
+fn template_variables(fields: &mut JsonFields<'_>) -> Result<RenderOptions, ApiError> {
+    let name = "chat_template_kwargs";
+    let extra: BTreeMap<String, TemplateData> = fields.take(name)?.unwrap_or_default();
+    let reserved = ["messages", "tools", "documents", "bos_token", "eos_token", "add_generation_prompt"];
+    if let Some(reserved) = reserved.iter().find(|reserved| extra.contains_key(**reserved)) {
+        return Err(ApiError::invalid(name, format!("`{reserved}` cannot be set here")));
+    }
+    Ok(RenderOptions { extra: extra.into_iter().collect(), ..RenderOptions::default() })
 }
 
 /// Takes the number of most likely tokens to report; `None`: no log-probabilities.
@@ -139,172 +115,167 @@ fn reject_unsupported(fields: &mut JsonFields<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns a message for the chat template. Texts of several parts are joined by line breaks.
-fn message(message: &ChatMessage) -> Result<Message, ApiError> {
-    if message.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) {
-        return Err(ApiError::invalid("messages", "tool calls are not supported yet"));
+/// Returns the messages for the chat template.
+fn messages(list: &[&RawValue]) -> Result<Vec<Message>, ApiError> {
+    if list.is_empty() {
+        return Err(ApiError::invalid("messages", "expected at least one message"));
     }
-    let role = match message.role.as_str() {
+    let numbered = list.iter().enumerate();
+    numbered
+        .map(|(index, text)| {
+            message(text.get()).map_err(|error| {
+                let dot = if error.location().is_empty() { "" } else { "." };
+                let field = format!("messages[{index}]{dot}{}", error.location());
+                ApiError::from(siskin::Error::new(error.kind(), field, error.message()))
+            })
+        })
+        .collect()
+}
+
+/// Parses a message, also one that a response contained.
+fn message(text: &str) -> siskin::Result<Message> {
+    let mut fields = JsonFields::read(text)?;
+    fields.ignore_null();
+    let role: String = fields.take_required("role")?;
+    let role = match role.as_str() {
         "developer" => "system",
-        "system" | "user" | "assistant" => message.role.as_str(),
+        "system" | "user" | "assistant" => role.as_str(),
         other => {
             let message =
-                format!("role `{other}` is not supported; expected system, developer, user or assistant");
-            return Err(ApiError::invalid("messages", message));
+                format!("`{other}` is not supported; expected system, developer, user or assistant");
+            return Err(siskin::Error::argument("role", message));
         }
     };
-    let content = match (&message.content, &message.refusal) {
-        (Some(Content::Text(text)), _) => text.clone(),
-        (Some(Content::Parts(parts)), _) => {
-            let texts = parts.iter().map(|part| match (part.kind.as_str(), &part.text) {
-                ("text", Some(text)) => Ok(text.as_str()),
-                (kind, _) => {
-                    let message = format!("content of type `{kind}` is not supported; expected `text`");
-                    Err(ApiError::invalid("messages", message))
-                }
-            });
-            texts.collect::<Result<Vec<_>, _>>()?.join("\n")
-        }
-        (None, Some(refusal)) => refusal.clone(),
-        (None, None) => return Err(ApiError::invalid("messages", "a message has no content")),
+    let calls: Option<Vec<IgnoredAny>> = fields.take("tool_calls")?;
+    if calls.is_some_and(|calls| !calls.is_empty()) {
+        return Err(siskin::Error::argument("tool_calls", "tool calls are not supported yet"));
+    }
+    let refusal: Option<String> = fields.take("refusal")?;
+    let content: Option<&RawValue> = fields.take("content")?;
+    let content = match content {
+        Some(content) => text_of(content)?,
+        None => refusal.ok_or_else(|| siskin::Error::argument("content", "missing"))?,
     };
+    // Not a part of the prompt.
+    fields.ignore(&["name", "annotations", "reasoning_content"]);
+    fields.finish()?;
     Ok(Message::new(role, content))
 }
 
-/// What all objects of a response have.
-struct ResponseHeader {
+/// Returns the text of a message's content: a string, or text parts, which are joined by line breaks.
+fn text_of(content: &RawValue) -> siskin::Result<String> {
+    let invalid = |message: String| siskin::Error::argument("content", message);
+    if let Ok(text) = serde_json::from_str(content.get()) {
+        return Ok(text);
+    }
+    let parts: Vec<ContentPart> = serde_json::from_str(content.get())
+        .map_err(|error| invalid(format!("expected a string or a list of text parts: {error}")))?;
+    let text = |part: ContentPart| match (part.kind.as_str(), part.text) {
+        ("text", Some(text)) => Ok(text),
+        ("text", None) => Err(invalid("a text part has no `text`".to_owned())),
+        (kind, _) => Err(invalid(format!("parts of type `{kind}` are not supported; expected `text`"))),
+    };
+    Ok(parts.into_iter().map(text).collect::<siskin::Result<Vec<_>>>()?.join("\n"))
+}
+
+/// Writes the objects of a response.
+struct ChatRenderer {
     id: String,
     created: u64,
     has_log_probabilities: bool,
 }
 
-impl ResponseHeader {
-    fn object(&self, running: &RunningChoices, kind: &str, choices: &Value) -> Value {
-        let model = running.model();
+impl ChatRenderer {
+    fn object(&self, choices: &Choices, kind: &str, list: &Value) -> Value {
+        let model = choices.model();
         json!({
             "id": self.id,
             "object": kind,
             "created": self.created,
             "model": model.name,
             "system_fingerprint": model.fingerprint,
-            "choices": choices,
+            "choices": list,
         })
     }
 
-    fn chunk(&self, running: &RunningChoices, choices: &Value) -> Value {
-        self.object(running, "chat.completion.chunk", choices)
-    }
-}
-
-/// Waits for all choices.
-async fn whole(mut running: RunningChoices, header: &ResponseHeader) -> Result<Response, ApiError> {
-    let count = running.choice_count();
-    let (mut texts, mut reasons) = (vec![String::new(); count], vec![""; count]);
-    let mut entries: Vec<Vec<Value>> = vec![Vec::new(); count];
-    while let Some(event) = running.next_event().await {
-        match event? {
-            (index, ChoiceEvent::Token { token, text, top }) => {
-                texts[index].push_str(&text);
-                if header.has_log_probabilities {
-                    let tokenizer = running.model().model.tokenizer().ok();
-                    entries[index].push(log_probabilities::chat_entry(tokenizer, token, &top));
-                }
-            }
-            (index, ChoiceEvent::End { text, finish_reason }) => {
-                texts[index].push_str(&text);
-                reasons[index] = finish_reason;
-            }
-        }
-    }
-    let choice = |(index, text): (usize, String)| {
-        let content = std::mem::take(&mut entries[index]);
-        let log_probabilities = if header.has_log_probabilities {
-            json!({"content": content, "refusal": null})
-        } else {
-            Value::Null
-        };
-        json!({
+    fn chunk(
+        &self,
+        choices: &Choices,
+        index: usize,
+        delta: &Value,
+        log_probabilities: Value,
+        finish_reason: Option<&str>,
+    ) -> Value {
+        let choice = json!({
             "index": index,
-            "message": {"role": "assistant", "content": text, "refusal": null},
+            "delta": delta,
             "logprobs": log_probabilities,
-            "finish_reason": reasons[index],
-        })
-    };
-    let choices: Vec<Value> = texts.into_iter().enumerate().map(choice).collect();
-    let mut object = header.object(&running, "chat.completion", &choices.into());
-    object["usage"] = running.usage();
-    Ok(response::json(StatusCode::OK, &object))
-}
+            "finish_reason": finish_reason,
+        });
+        self.object(choices, "chat.completion.chunk", &json!([choice]))
+    }
 
-/// The chunks of a streamed response.
-struct ChunkSource {
-    running: RunningChoices,
-    header: ResponseHeader,
-    /// Chunks that come before the next event.
-    queued: VecDeque<Value>,
-    include_usage: bool,
-    is_over: bool,
-}
-
-impl EventSource for ChunkSource {
-    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Value>> {
-        loop {
-            if let Some(chunk) = self.queued.pop_front() {
-                return Poll::Ready(Some(chunk));
-            }
-            if self.is_over {
-                return Poll::Ready(None);
-            }
-            match self.running.poll_event(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok((index, event)))) => self.push(index, event),
-                Poll::Ready(Some(Err(error))) => {
-                    self.queued.push_back(error.body());
-                    self.is_over = true;
-                }
-                Poll::Ready(None) => {
-                    if self.include_usage {
-                        let mut chunk = self.header.chunk(&self.running, &json!([]));
-                        chunk["usage"] = self.running.usage();
-                        self.queued.push_back(chunk);
+    /// Waits for all choices.
+    async fn whole(&self, mut choices: Choices) -> Result<Response, ApiError> {
+        let count = choices.count();
+        let (mut texts, mut reasons) = (vec![String::new(); count], vec![""; count]);
+        let mut entries: Vec<Vec<Value>> = vec![Vec::new(); count];
+        while let Some(event) = choices.next_event().await {
+            match event? {
+                (index, ChoiceEvent::Token { token, text, top }) => {
+                    texts[index].push_str(&text);
+                    if self.has_log_probabilities {
+                        let tokenizer = choices.model().model.tokenizer().ok();
+                        entries[index].push(log_probabilities::chat_entry(tokenizer, token, &top));
                     }
-                    self.is_over = true;
+                }
+                (index, ChoiceEvent::End { text, finish_reason }) => {
+                    texts[index].push_str(&text);
+                    reasons[index] = finish_reason;
                 }
             }
         }
+        let choice = |(index, text): (usize, String)| {
+            let content = std::mem::take(&mut entries[index]);
+            let log_probabilities = match self.has_log_probabilities {
+                true => json!({"content": content, "refusal": null}),
+                false => Value::Null,
+            };
+            json!({
+                "index": index,
+                "message": {"role": "assistant", "content": text, "refusal": null},
+                "logprobs": log_probabilities,
+                "finish_reason": reasons[index],
+            })
+        };
+        let list: Vec<Value> = texts.into_iter().enumerate().map(choice).collect();
+        let mut object = self.object(&choices, "chat.completion", &list.into());
+        object["usage"] = choices.usage();
+        Ok(response::json(StatusCode::OK, &object))
     }
 }
 
-impl ChunkSource {
-    fn push(&mut self, index: usize, event: ChoiceEvent) {
-        let (text, entry, end) = match event {
+impl ChunkRenderer for ChatRenderer {
+    fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
+        let (text, entry, finish_reason) = match event {
             ChoiceEvent::Token { token, text, top } => {
-                let tokenizer = self.running.model().model.tokenizer().ok();
-                let entry = self
-                    .header
-                    .has_log_probabilities
-                    .then(|| log_probabilities::chat_entry(tokenizer, token, &top));
-                (text, entry, None)
+                let tokenizer = choices.model().model.tokenizer().ok();
+                let entry = || log_probabilities::chat_entry(tokenizer, token, &top);
+                (text, self.has_log_probabilities.then(entry), None)
             }
             ChoiceEvent::End { text, finish_reason } => (text, None, Some(finish_reason)),
         };
         if !text.is_empty() || entry.is_some() {
             let log_probabilities =
                 entry.map_or(Value::Null, |entry| json!({"content": [entry], "refusal": null}));
-            self.push_chunk(index, &json!({"content": text}), log_probabilities, None);
+            chunks.push_back(self.chunk(choices, index, &json!({"content": text}), log_probabilities, None));
         }
-        if let Some(reason) = end {
-            self.push_chunk(index, &json!({}), Value::Null, Some(reason));
+        if finish_reason.is_some() {
+            chunks.push_back(self.chunk(choices, index, &json!({}), Value::Null, finish_reason));
         }
     }
 
-    fn push_chunk(&mut self, index: usize, delta: &Value, log_probabilities: Value, reason: Option<&str>) {
-        let choice =
-            json!([{"index": index, "delta": delta, "logprobs": log_probabilities, "finish_reason": reason}]);
-        let mut chunk = self.header.chunk(&self.running, &choice);
-        if self.include_usage {
-            chunk["usage"] = Value::Null;
-        }
-        self.queued.push_back(chunk);
+    fn empty_chunk(&self, choices: &Choices) -> Value {
+        self.object(choices, "chat.completion.chunk", &json!([]))
     }
 }

@@ -42,14 +42,14 @@ enum Encoding {
 pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let start = Instant::now();
     let mut fields = body::fields(&body)?;
-    let model = Arc::clone(state.models.find(&fields.need::<String>("model")?)?);
+    let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
     let (id, usual) = model.encoder()?;
-    let input: Input = fields.need("input")?;
+    let input: Input = fields.take_required("input")?;
     let encoding = fields.take("encoding_format")?.unwrap_or(Encoding::Float);
     let dimensions: Option<usize> = fields.take("dimensions")?;
     let is_truncated = fields.take("truncate")?.unwrap_or(false);
     fields.ignore(&["user"]);
-    fields.end()?;
+    fields.finish()?;
     if dimensions == Some(0) {
         return Err(ApiError::invalid("dimensions", "must be at least 1"));
     }
@@ -68,35 +68,29 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     if !(1..=MAX_TEXTS).contains(&count) {
         return Err(ApiError::invalid("input", format!("expected 1 to {MAX_TEXTS} texts, got {count}")));
     }
-    if state.is_shutting_down() {
-        return Err(ApiError::shutting_down());
-    }
     let engine = state.models.engine().clone();
     let submit = move || match tokens.is_empty() {
         true => engine.embed(id, &texts, &options),
         false => engine.embed_tokens(id, tokens, &options),
     };
-    let submitted = tokio::task::spawn_blocking(submit).await;
-    let submitted = submitted.map_err(|_| ApiError::internal("internal error, please report it"))?;
-    let mut embedding = submitted.inspect_err(|error| {
+    let mut embedding = state.run_blocking(submit).await?.inspect_err(|error| {
         if error.kind() == ErrorKind::Overloaded {
-            model.metrics.reject();
+            model.metrics.record_rejection();
         }
     })?;
-    let vectors = poll_fn(|context| embedding.poll_vectors(context)).await?;
-    let tokens = embedding.token_count();
-    model.metrics.embedded(tokens, start.elapsed());
-    let data: Vec<Value> =
-        vectors.iter().enumerate().map(|(index, vector)| object(index, vector, encoding)).collect();
-    Ok(response::json(
-        StatusCode::OK,
-        &json!({
-            "object": "list",
-            "model": model.name,
-            "data": data,
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }),
-    ))
+    let count = embedding.token_count();
+    model.metrics.record_prompt(count);
+    let outcome = poll_fn(|context| embedding.poll_vectors(context)).await;
+    model.metrics.record_embedding(outcome.is_ok(), start.elapsed());
+    let vectors = outcome?;
+    let respond = move || {
+        let data: Vec<Value> =
+            vectors.iter().enumerate().map(|(index, vector)| object(index, vector, encoding)).collect();
+        let usage = json!({"prompt_tokens": count, "total_tokens": count});
+        let list = json!({"object": "list", "model": model.name, "data": data, "usage": usage});
+        response::json(StatusCode::OK, &list)
+    };
+    state.run_blocking(respond).await
 }
 
 fn object(index: usize, vector: &[f32], encoding: Encoding) -> Value {

@@ -3,12 +3,13 @@
 //! Fields that change results and are not supported are errors; nothing is ignored but what has no effect here.
 
 pub(crate) mod chat;
+mod choices;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
 
 mod log_probabilities;
 pub(crate) mod model_list;
-mod running_choices;
+
 mod sampling;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,13 +9,15 @@ use siskin::serving::{CacheSalt, ClientId, GenerationRequest, PromptInput, Reque
 
 use super::OneOrMany;
 use crate::error::ApiError;
-use crate::json_fields::JsonFields;
+use siskin_format::JsonFields;
 
 /// The maximum number of choices of a request.
 const MAX_CHOICES: usize = 16;
 /// The maximum number of stop strings, and of their bytes.
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 2048;
+/// The maximum number of tokens with a bias.
+const MAX_BIASES: usize = 1024;
 /// The maximum number of most likely tokens to report.
 pub(super) const MAX_TOP_LOG_PROBABILITIES: usize = 20;
 
@@ -59,7 +61,7 @@ pub(super) struct SamplingFields {
     max_tokens: Option<usize>,
     temperature: Option<f32>,
     top_p: Option<f32>,
-    top_k: Option<usize>,
+    top_k: Option<i64>,
     min_p: Option<f32>,
     typical_p: Option<f32>,
     repetition_penalty: Option<f32>,
@@ -72,13 +74,20 @@ pub(super) struct SamplingFields {
     cache_salt: Option<String>,
     user: Option<String>,
     safety_identifier: Option<String>,
+    /// The field that sets the maximum number of tokens.
+    #[serde(skip, default = "max_tokens_field")]
+    limit_name: &'static str,
+}
+
+fn max_tokens_field() -> &'static str {
+    "max_tokens"
 }
 
 impl SamplingFields {
     /// Takes all fields that are left.
     pub(super) fn take(mut fields: JsonFields<'_>) -> Result<Self, ApiError> {
         fields.ignore(&IGNORED);
-        Ok(fields.rest()?)
+        Ok(fields.into_options()?)
     }
 
     /// Returns the number of choices for each prompt.
@@ -86,17 +95,18 @@ impl SamplingFields {
         self.n.unwrap_or(1)
     }
 
-    /// Sets the maximum number of tokens unless it is `None`.
+    /// Sets the maximum number of tokens to that of `max_completion_tokens`, unless it is `None`.
     pub(super) fn limit(&mut self, max_tokens: Option<usize>) {
-        self.max_tokens = max_tokens.or(self.max_tokens);
+        if max_tokens.is_some() {
+            (self.max_tokens, self.limit_name) = (max_tokens, "max_completion_tokens");
+        }
     }
 
-    /// Returns one request for each choice. Those of further choices have the following seeds.
+    /// Returns the requests for the choices of a prompt, which have consecutive seeds. Their prompts are to be set.
     ///
     /// `top_log_probabilities`: the number of most likely tokens to report; `None`: no log-probabilities.
-    pub(super) fn requests(
+    pub(super) fn variants(
         &self,
-        prompt: &PromptInput,
         top_log_probabilities: Option<usize>,
         max_tokens: usize,
     ) -> Result<Vec<GenerationRequest>, ApiError> {
@@ -112,7 +122,10 @@ impl SamplingFields {
             return Err(ApiError::invalid("stop", message));
         }
         if self.max_tokens == Some(0) {
-            return Err(ApiError::invalid("max_tokens", "must be at least 1"));
+            return Err(ApiError::invalid(self.limit_name, "must be at least 1"));
+        }
+        if self.logit_bias.as_ref().is_some_and(|biases| biases.len() > MAX_BIASES) {
+            return Err(ApiError::invalid("logit_bias", format!("expected at most {MAX_BIASES} tokens")));
         }
         let client = self.user.as_ref().or(self.safety_identifier.as_ref());
         let first = GenerationRequest {
@@ -126,7 +139,7 @@ impl SamplingFields {
             },
             client: ClientId(u64::from_le_bytes(hashed(client.map(String::as_str)))),
             salt: CacheSalt(hashed(self.cache_salt.as_deref())),
-            ..GenerationRequest::new(prompt.clone())
+            ..GenerationRequest::new(PromptInput::Tokens(Vec::new()))
         };
         let choice = |index: usize| {
             let mut request = first.clone();
@@ -147,7 +160,8 @@ impl SamplingFields {
             seed: self.seed.map_or_else(random, i64::cast_unsigned),
             temperature: self.temperature.unwrap_or(usual.temperature),
             top_p: self.top_p.unwrap_or(usual.top_p),
-            top_k: self.top_k.unwrap_or(usual.top_k),
+            // As in other servers, -1 disables it.
+            top_k: self.top_k.map_or(usual.top_k, |top_k| usize::try_from(top_k).unwrap_or(0)),
             min_p: self.min_p.unwrap_or(usual.min_p),
             typical_p: self.typical_p.unwrap_or(usual.typical_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(usual.repetition_penalty),

@@ -51,7 +51,7 @@ const CRATES: [(&str, &str, &[&str]); 21] = [
     ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
     ("siskin-serve", "serve", &["siskin", "siskin-format"]),
-    ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-serve", "siskin-trainer"]),
+    ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-format", "siskin-serve", "siskin-trainer"]),
     ("siskin-emulator", "emulator", &[]),
     (
         "siskin-tests",

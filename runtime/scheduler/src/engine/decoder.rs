@@ -11,6 +11,7 @@ use super::sampler::{RequestOutcome, RequestSampler, Sampled};
 use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
 use crate::request::{RequestId, RequestSpec};
+use crate::speculation::MAX_DRAFTS;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_format::{Error, ErrorKind, Result};
@@ -119,24 +120,20 @@ impl ModelRunner for DecoderRunner {
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
         self.guarded(|runner| runner.run_pass(now, clock))
     }
-
-    fn cancel_all(&mut self, now: Duration) {
-        lock(&self.inbox.submissions).iter().for_each(|submission| submission.cancel.cancel());
-        self.active.values().for_each(|request| request.cancel.cancel());
-        self.collect(now);
-    }
 }
 
 impl DecoderRunner {
     pub(super) fn new(context: Context, inbox: Arc<RequestInbox>) -> Self {
         let cache = RequestCache::new(context, inbox.options.prefix_cache);
+        let scheduler = Scheduler::new(limits(&cache.context, &inbox.options));
+        let drafted = Vec::with_capacity(scheduler.max_running() * (1 + MAX_DRAFTS));
         Self {
-            scheduler: Scheduler::new(limits(&cache.context, &inbox.options)),
+            scheduler,
             cache,
             inbox,
             active: HashMap::new(),
             plan: StepPlan::default(),
-            drafted: Vec::new(),
+            drafted,
             entries: Vec::new(),
             ended: Vec::new(),
             stats: SchedulerStats::default(),
@@ -160,14 +157,15 @@ impl DecoderRunner {
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
         let done = outcome.unwrap_or_else(|_| {
             lock(&self.inbox.pass).clear();
-            let waiting = self.scheduler.counts().1;
-            self.inbox.waiting.fetch_sub(waiting, Ordering::AcqRel);
             self.scheduler = Scheduler::new(limits(&self.cache.context, &self.inbox.options));
             self.cache.clear();
             for (_, mut request) in self.active.drain() {
                 let outcome = RequestOutcome::Failed(internal_error());
                 let _ = catch_unwind(AssertUnwindSafe(|| request.sampler.finish(outcome)));
             }
+            let submissions = lock(&self.inbox.submissions);
+            self.inbox.waiting.store(submissions.len(), Ordering::Release);
+            drop(submissions);
             true
         });
         let wait = self.scheduler.predicted_wait().as_micros();
@@ -186,14 +184,17 @@ impl DecoderRunner {
         }
         let mut ended = std::mem::take(&mut self.ended);
         let pause_limit = self.inbox.options.pause_limit;
+        let is_closed = self.inbox.is_closed.load(Ordering::Acquire);
         for (id, request) in &mut self.active {
             let is_paused = !request.sampler.has_room();
             request.paused_since = is_paused.then(|| request.paused_since.unwrap_or(now));
             self.scheduler.set_paused(*id, is_paused);
             let is_abandoned =
                 request.paused_since.is_some_and(|since| now.saturating_sub(since) > pause_limit);
-            if request.cancel.is_canceled() || is_abandoned {
+            if request.cancel.is_canceled() || is_closed {
                 ended.push((*id, RequestOutcome::Canceled));
+            } else if is_abandoned {
+                ended.push((*id, RequestOutcome::ReaderTooSlow));
             }
         }
         ended.extend(self.scheduler.expired(now).map(|id| (id, RequestOutcome::DeadlineExceeded)));

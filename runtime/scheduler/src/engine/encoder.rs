@@ -13,6 +13,9 @@ pub trait BatchQueue: Send + Sync {
     /// Runs one batch of the texts that wait, and delivers their results. Must not panic.
     fn run_batch(&self);
 
+    /// Rejects further texts.
+    fn close(&self);
+
     /// Cancels all texts that wait.
     fn cancel_all(&self);
 }
@@ -40,9 +43,5 @@ impl ModelRunner for EncoderRunner {
             self.queue.run_batch();
         }
         has_work
-    }
-
-    fn cancel_all(&mut self, _: Duration) {
-        self.queue.cancel_all();
     }
 }

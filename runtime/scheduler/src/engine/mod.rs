@@ -5,6 +5,7 @@ mod encoder;
 mod kv_cache;
 mod sampler;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -55,6 +56,8 @@ struct Shared {
     runners: Mutex<ModelRunners>,
     /// What other threads need of a decoder while a pass runs, by model.
     inboxes: Mutex<Vec<Arc<RequestInbox>>>,
+    /// The queues of encoders.
+    queues: Mutex<Vec<Arc<dyn BatchQueue>>>,
     /// The number of passes, or of attempts to run one.
     steps: Mutex<u64>,
     stepped: Condvar,
@@ -73,9 +76,6 @@ trait ModelRunner: Send {
 
     /// Runs a forward pass. Returns whether there was anything to do.
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool;
-
-    /// Cancels all requests, also those that it has not taken yet.
-    fn cancel_all(&mut self, now: Duration);
 }
 
 /// The models of an engine.
@@ -105,6 +105,8 @@ struct RequestInbox {
     predicted_wait: AtomicU64,
     /// The counters after the last pass.
     stats: Mutex<SchedulerStats>,
+    /// All requests are to be canceled, also those that come later.
+    is_closed: AtomicBool,
     /// The handles of the requests in the running pass, and the one that cancels it.
     pass: Mutex<Vec<CancelHandle>>,
     abort: CancelHandle,
@@ -141,6 +143,7 @@ impl TokenEngine {
             drive,
             runners: Mutex::default(),
             inboxes: Mutex::default(),
+            queues: Mutex::default(),
             steps: Mutex::default(),
             stepped: Condvar::new(),
         });
@@ -149,7 +152,9 @@ impl TokenEngine {
             let run = move || {
                 while let Some(shared) = weak.upgrade() {
                     let seen = *lock(&shared.steps);
-                    if !shared.step() {
+                    // Models handle panics of their own. Another one must not leave all clients waiting.
+                    let outcome = catch_unwind(AssertUnwindSafe(|| shared.step()));
+                    if !outcome.unwrap_or(true) {
                         shared.wait_beyond(seen);
                     }
                 }
@@ -177,6 +182,7 @@ impl TokenEngine {
             pass: Mutex::default(),
             abort,
             is_draining: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         });
         let runner = DecoderRunner::new(context, Arc::clone(&inbox));
         let mut inboxes = lock(&self.shared.inboxes);
@@ -189,6 +195,7 @@ impl TokenEngine {
 
     /// Adds an encoder, which takes its batches from a queue. Call [`TokenEngine::notify`] after adding to the queue.
     pub fn add_encoder(&self, queue: Arc<dyn BatchQueue>) {
+        lock(&self.shared.queues).push(Arc::clone(&queue));
         self.shared.add(Box::new(EncoderRunner { queue }));
     }
 
@@ -241,7 +248,7 @@ impl TokenEngine {
     pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
         let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone)?;
         let stats = *lock(&inbox.stats);
-        Some(stats)
+        Some(SchedulerStats { waiting: inbox.waiting.load(Ordering::Relaxed), ..stats })
     }
 
     /// Returns the maximum length of a model's requests in tokens.
@@ -257,13 +264,33 @@ impl TokenEngine {
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
     pub fn drain(&self, limit: Duration) {
         let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
+        let queues: Vec<_> = lock(&self.shared.queues).clone();
         inboxes.iter().for_each(|inbox| inbox.is_draining.store(true, Ordering::Release));
+        queues.iter().for_each(|queue| queue.close());
         let start = Instant::now();
         let is_over = || start.elapsed() >= limit || self.shared.is_idle();
         self.shared.advance(&is_over);
-        let now = self.shared.now();
-        lock(&self.shared.runners).list.iter_mut().for_each(|model| model.runner.cancel_all(now));
+        queues.iter().for_each(|queue| queue.cancel_all());
+        for inbox in inboxes {
+            inbox.is_closed.store(true, Ordering::Release);
+            inbox.abort_pass(|_| true);
+        }
+        // If the lock is taken, the thread that has it ends the requests after its pass.
+        if let Some(mut runners) = try_lock(&self.shared.runners) {
+            let now = self.shared.now();
+            runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));
+        }
         self.shared.notify();
+    }
+}
+
+impl RequestInbox {
+    /// Cancels the running pass if there is one, and all of its requests are canceled or `others` says so of them.
+    fn abort_pass(&self, others: impl Fn(&CancelHandle) -> bool) {
+        let pass = lock(&self.pass);
+        if !pass.is_empty() && pass.iter().all(|handle| handle.is_canceled() || others(handle)) {
+            self.abort.cancel();
+        }
     }
 }
 
@@ -365,11 +392,7 @@ impl RequestHandle {
     /// canceled; else after the pass.
     pub fn cancel(&self) {
         self.cancel.cancel();
-        let pass = lock(&self.inbox.pass);
-        if !pass.is_empty() && pass.iter().all(CancelHandle::is_canceled) {
-            self.inbox.abort.cancel();
-        }
-        drop(pass);
+        self.inbox.abort_pass(|_| false);
         if let Some(mut runners) = try_lock(&self.shared.runners) {
             let now = self.shared.now();
             runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));

@@ -46,6 +46,8 @@ pub enum RequestOutcome {
     ContextFull,
     /// It was canceled, or its reader left.
     Canceled,
+    /// It was paused for too long, since its reader was too slow.
+    ReaderTooSlow,
     /// Its deadline passed.
     DeadlineExceeded,
     /// It failed.

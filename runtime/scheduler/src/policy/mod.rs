@@ -99,8 +99,13 @@ impl Scheduler {
             clients: FairShare::default(),
             runs_shadow: true,
             acceptance: Acceptance::default(),
-            draft_choice: DraftChoice::default(),
+            draft_choice: DraftChoice::with_capacity(max_running),
         }
+    }
+
+    /// Returns the maximum number of requests that run at the same time.
+    pub(crate) fn max_running(&self) -> usize {
+        self.limits.max_running
     }
 
     /// Appends a request to the queue.
@@ -324,8 +329,14 @@ impl Scheduler {
         kv: &mut dyn KvSpace,
         plan: &mut StepPlan,
     ) {
-        while self.running.len() < self.limits.max_running {
-            let Some(id) = self.next_waiting(now) else { return };
+        while let Some(id) = self.next_waiting(now) {
+            if self.running.len() >= self.limits.max_running {
+                // A request whose reader is too slow does not keep others out.
+                let is_paused =
+                    |id: &RequestId| self.requests.get(*id).is_some_and(|request| request.is_paused);
+                let Some(paused) = self.running.iter().copied().find(is_paused) else { return };
+                self.preempt(now, paused, kv, plan);
+            }
             if plan.rows >= self.limits.max_rows || self.chunk(id, budget, plan) == 0 {
                 return;
             }

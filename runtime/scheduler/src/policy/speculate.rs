@@ -21,6 +21,14 @@ pub(super) struct DraftChoice {
     chosen: Vec<usize>,
 }
 
+impl DraftChoice {
+    /// Reserves memory for `requests` requests.
+    pub(super) fn with_capacity(requests: usize) -> Self {
+        let candidates = Vec::with_capacity(requests * MAX_DRAFTS);
+        Self { candidates, chosen: Vec::with_capacity(requests) }
+    }
+}
+
 impl Scheduler {
     /// Adds guessed tokens to the entries of a pass that only decodes: as many as raise the expected number of tokens per
     /// second the most (SmartSpec, arXiv:2406.14066).
@@ -55,6 +63,8 @@ impl Scheduler {
         candidates.clear();
         chosen.clear();
         let StepPlan { entries, drafts, .. } = plan;
+        // Once, so that later passes allocate nothing.
+        drafts.reserve(self.limits.max_running * MAX_DRAFTS);
         for (index, entry) in entries.iter_mut().enumerate() {
             chosen.push(0);
             let Some(request) = self.requests.get(entry.request) else { continue };

@@ -349,7 +349,7 @@ fn drafts_per_pass(right: usize, cost: fn(usize) -> u64, passes: usize) -> f64 {
         scheduler.plan(Duration::ZERO, &mut space, &mut plan);
         scheduler.speculate(&mut space, &mut plan, &mut |_, tokens, limit, drafts| {
             assert_eq!(tokens.last(), Some(&1));
-            // The last is no token, and more than allowed.
+            // More than allowed, and one outside of the vocabulary.
             drafts.extend(std::iter::repeat_n(1, limit).chain([100, 1]));
         });
         let entry = plan.entries[0];
@@ -373,7 +373,7 @@ fn guesses_are_used_while_they_pay() {
     let two = drafts_per_pass(2, flat, 300);
     assert!((1.8..3.5).contains(&two), "two are right: {two}");
     let none = drafts_per_pass(0, flat, 640);
-    assert!((0.005..0.1).contains(&none), "none are right, and one is tried now and then: {none}");
+    assert!((0.005..0.25).contains(&none), "none are right, and one is tried now and then: {none}");
     let linear = |rows: usize| 1000 * rows as u64;
     assert!(drafts_per_pass(8, linear, 300) < 0.5, "a row costs as much as a pass");
 }

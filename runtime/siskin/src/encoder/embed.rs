@@ -7,7 +7,7 @@ use super::text::numbered;
 use super::{Encoder, EncoderInput, OverflowMode, Pooling, pooling};
 use crate::model::Model;
 use crate::result_cache::{self, Key};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Options for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,8 @@ impl EmbedOptions {
 
     /// Returns the options that give vectors for [`EmbedOptions::join_windows`].
     pub(crate) fn unfinished(&self) -> Self {
-        Self { normalize: false, dimensions: 0, ..*self }
+        let (overflow, prompt) = (OverflowMode::Error, Prompt::None);
+        Self { pooling: self.pooling, normalize: false, dimensions: 0, overflow, prompt }
     }
 
     /// Returns the vector of each text from those of its windows, which follow each other: their average, weighted by
@@ -143,19 +144,30 @@ impl Encoder {
     /// Returns tokenized texts as windows, each text as one.
     pub(crate) fn embedding_windows_of(
         &self,
-        inputs: Vec<EncoderInput>,
+        mut inputs: Vec<EncoderInput>,
         options: &EmbedOptions,
     ) -> Result<EmbeddingWindows> {
         self.check(options)?;
-        let (lengths, vocabulary) = (self.lengths(&inputs)?, self.model.config().vocabulary);
-        for (index, input) in inputs.iter().enumerate() {
+        let (max, vocabulary) = (self.max_tokens(), self.model.config().vocabulary);
+        for (index, input) in inputs.iter_mut().enumerate() {
+            if input.ids.len() > max && options.overflow == OverflowMode::Truncate {
+                input.ids.truncate(max);
+            }
+            if input.ids.len() > max {
+                let message = format!(
+                    "{} tokens, but the model accepts {max}: shorten or truncate it",
+                    input.ids.len()
+                );
+                return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
+            }
             if let Some(token) = input.ids.iter().find(|&&token| token as usize >= vocabulary) {
                 let message =
                     format!("token {token} is out of range for a vocabulary of {vocabulary} tokens");
                 return Err(Error::argument(format!("text {index}"), message));
             }
         }
-        Ok(EmbeddingWindows { owners: (0..lengths.len()).collect(), inputs })
+        let owners = (0..self.lengths(&inputs)?.len()).collect();
+        Ok(EmbeddingWindows { owners, inputs })
     }
 
     /// Returns the embeddings of texts that include their prompt.

@@ -23,14 +23,14 @@ pub struct EncoderId(pub(super) usize);
 /// The vectors of some texts, once they are computed. Dropping it cancels those that wait.
 pub struct EmbeddingRequest {
     engine: TokenEngine,
-    texts: Arc<RequestedTexts>,
+    texts: Arc<SharedResult>,
     owners: Vec<usize>,
     lengths: Vec<usize>,
     options: EmbedOptions,
 }
 
-/// The windows of a request.
-struct RequestedTexts {
+/// What a request and the encoder share.
+struct SharedResult {
     vectors: Mutex<Vec<Vec<f32>>>,
     error: Mutex<Option<Error>>,
     /// Windows without a vector.
@@ -40,7 +40,7 @@ struct RequestedTexts {
 }
 
 /// The encoder, and the texts that wait for it.
-pub(super) struct EncoderTexts {
+pub(super) struct EncoderQueue {
     /// Tokenizes, and computes nothing.
     tokenizing: Encoder,
     options: EncoderOptions,
@@ -48,12 +48,14 @@ pub(super) struct EncoderTexts {
     /// Computes; `None` after a panic, and before the first batch.
     computing: Mutex<Option<Encoder>>,
     waiting: Mutex<VecDeque<WaitingWindow>>,
+    /// Whether further texts are rejected.
+    is_closed: AtomicBool,
 }
 
 struct WaitingWindow {
     input: EncoderInput,
     /// Its request, and its index there.
-    request: Arc<RequestedTexts>,
+    request: Arc<SharedResult>,
     index: usize,
     options: EmbedOptions,
 }
@@ -99,7 +101,7 @@ impl Drop for EmbeddingRequest {
     }
 }
 
-impl RequestedTexts {
+impl SharedResult {
     fn is_ready(&self) -> bool {
         self.missing.load(Ordering::Acquire) == 0
     }
@@ -116,7 +118,13 @@ impl RequestedTexts {
     }
 }
 
-impl EncoderTexts {
+impl WaitingWindow {
+    fn is_wanted(&self) -> bool {
+        !self.request.is_canceled.load(Ordering::Acquire)
+    }
+}
+
+impl EncoderQueue {
     pub(super) fn new(model: &Model, options: EncoderOptions, pool: SharedThreadPool) -> Result<Self> {
         Ok(Self {
             tokenizing: model.encoder(options)?,
@@ -124,6 +132,7 @@ impl EncoderTexts {
             thread_pool: pool,
             computing: Mutex::default(),
             waiting: Mutex::default(),
+            is_closed: AtomicBool::new(false),
         })
     }
 
@@ -172,7 +181,7 @@ impl EncoderTexts {
     ) -> Result<EmbeddingRequest> {
         let EmbeddingWindows { owners, inputs } = windows;
         let lengths = inputs.iter().map(|input| input.ids.len()).collect();
-        let request = Arc::new(RequestedTexts {
+        let request = Arc::new(SharedResult {
             vectors: Mutex::new(vec![Vec::new(); inputs.len()]),
             error: Mutex::default(),
             missing: AtomicUsize::new(inputs.len()),
@@ -180,6 +189,10 @@ impl EncoderTexts {
             reader: WakerSlot::default(),
         });
         let mut waiting = lock(&self.waiting);
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
+        }
+        waiting.retain(WaitingWindow::is_wanted);
         if !waiting.is_empty() && waiting.len() + inputs.len() > MAX_WAITING {
             let message = format!("{} texts wait already; try again later", waiting.len());
             return Err(Error::new(ErrorKind::Overloaded, "queue", message));
@@ -198,7 +211,7 @@ impl EncoderTexts {
     /// Takes the texts of the next batch: the one that waits longest, and those that fit beside it.
     fn next_batch(&self) -> Vec<WaitingWindow> {
         let mut waiting = lock(&self.waiting);
-        waiting.retain(|window| !window.request.is_canceled.load(Ordering::Acquire));
+        waiting.retain(WaitingWindow::is_wanted);
         let Some(first) = waiting.pop_front() else { return Vec::new() };
         let rows_of = |window: &WaitingWindow| self.tokenizing.rows_of(&window.input);
         let mut room = self.tokenizing.batch_rows().saturating_sub(rows_of(&first));
@@ -217,7 +230,7 @@ impl EncoderTexts {
     }
 }
 
-impl BatchQueue for EncoderTexts {
+impl BatchQueue for EncoderQueue {
     fn is_empty(&self) -> bool {
         lock(&self.waiting).is_empty()
     }
@@ -234,6 +247,7 @@ impl BatchQueue for EncoderTexts {
                     request.deliver(*index, Ok(vector));
                 }
             }
+            Err(error) if places.len() == 1 => places[0].0.deliver(places[0].1, Err(error)),
             // Each by itself, so that only those fail that cause it.
             Err(_) => {
                 for ((request, index), input) in places.iter().zip(&inputs) {
@@ -244,8 +258,13 @@ impl BatchQueue for EncoderTexts {
         }
     }
 
+    fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
     fn cancel_all(&self) {
-        for window in lock(&self.waiting).drain(..) {
+        let canceled = std::mem::take(&mut *lock(&self.waiting));
+        for window in canceled {
             window.request.deliver(window.index, Err(Error::canceled("request")));
         }
     }

@@ -17,6 +17,8 @@ pub enum GenerationEvent {
         text: String,
         /// The most likely tokens, if enabled in the sampler options.
         top: Vec<SampledToken>,
+        /// When it was sampled, measured from the submission.
+        time: Duration,
     },
     /// The last event.
     End {
@@ -36,8 +38,10 @@ pub enum GenerationEvent {
 pub enum StreamEnd {
     /// The generation ended.
     Finished(FinishReason),
-    /// The request was canceled, or its reader was too slow.
+    /// The request was canceled.
     Canceled,
+    /// It was paused for too long, since its events were not taken.
+    ReaderTooSlow,
     /// Its deadline passed.
     DeadlineExceeded,
     /// It failed.

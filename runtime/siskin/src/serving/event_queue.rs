@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
 use super::wake::WakerSlot;
@@ -40,6 +41,7 @@ struct QueuedToken {
     token: SampledToken,
     text_length: usize,
     top_length: usize,
+    time: Duration,
 }
 
 impl EventQueue {
@@ -61,9 +63,9 @@ impl EventQueue {
     }
 
     /// Appends a token.
-    pub(super) fn push(&self, token: SampledToken, text: &str, top: &[SampledToken]) {
+    pub(super) fn push(&self, token: SampledToken, text: &str, top: &[SampledToken], time: Duration) {
         let mut events = self.lock();
-        events.tokens.push_back(QueuedToken { token, text_length: text.len(), top_length: top.len() });
+        events.tokens.push_back(QueuedToken { token, text_length: text.len(), top_length: top.len(), time });
         events.text.extend(text.as_bytes());
         events.top.extend(top);
         self.length.fetch_add(1, Ordering::Release);
@@ -84,11 +86,11 @@ impl EventQueue {
     pub(super) fn pop(&self) -> Option<GenerationEvent> {
         let mut events = self.lock();
         let event = match events.tokens.pop_front() {
-            Some(QueuedToken { token, text_length, top_length }) => {
+            Some(QueuedToken { token, text_length, top_length, time }) => {
                 let text: Vec<u8> = events.text.drain(..text_length).collect();
                 let text = String::from_utf8(text).unwrap_or_default();
                 let top = events.top.drain(..top_length).collect();
-                GenerationEvent::Token { token, text, top }
+                GenerationEvent::Token { token, text, top, time }
             }
             None => events.end.take()?,
         };

@@ -27,14 +27,15 @@ use crate::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
 use crate::model::Model;
 use crate::session::SessionOptions;
 use crate::text::TextStream;
-use crate::{Error, Result};
-use embedding::EncoderTexts;
+use crate::{Error, ErrorKind, Result};
+use embedding::EncoderQueue;
 use event_queue::EventQueue;
 use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
 use siskin_scheduler::request::RequestSpec;
+use siskin_scheduler::speculation::MAX_DRAFTS;
 use stream_sampler::StreamSampler;
 
 /// Options for an engine.
@@ -83,7 +84,7 @@ pub struct Engine {
 struct ServedModels {
     pool: Option<SharedThreadPool>,
     models: Vec<(ModelId, Model)>,
-    encoders: Vec<Arc<EncoderTexts>>,
+    encoders: Vec<Arc<EncoderQueue>>,
 }
 
 impl ServedModels {
@@ -106,7 +107,7 @@ impl Engine {
     /// Adds a model, and reserves the memory of its KV cache.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for models that are not decoder-only.
+    /// [`ErrorKind::Unsupported`] for models that are not decoder-only.
     pub fn add_model(&self, model: &Model, options: &ServedModelOptions) -> Result<ModelId> {
         if model.graphs().encoder.is_some() || model.graphs().decoder.is_none() {
             return Err(Error::unsupported("model", "only decoder-only models run in an engine"));
@@ -115,7 +116,9 @@ impl Engine {
         let thread_pool = shared.pool(self.options.threads, model)?;
         let resources = Resources { thread_pool, kv_budget: options.kv_budget };
         let sequences = options.scheduling.max_running.max(1);
-        let context = model.context_on(&resources, &options.session, sequences, sequences)?;
+        // A single request can have as many guesses as it may.
+        let output_rows = sequences.max(1 + MAX_DRAFTS);
+        let context = model.context_on(&resources, &options.session, sequences, output_rows)?;
         let id = self.engine.add_model(context, options.scheduling);
         shared.models.push((id, model.clone()));
         Ok(id)
@@ -124,11 +127,11 @@ impl Engine {
     /// Adds an encoder, for [`Engine::embed`].
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for models without an encoder.
+    /// [`ErrorKind::Unsupported`] for models without an encoder.
     pub fn add_encoder(&self, model: &Model, options: EncoderOptions) -> Result<EncoderId> {
         let mut shared = self.lock();
         let pool = shared.pool(self.options.threads, model)?;
-        let texts = Arc::new(EncoderTexts::new(model, options, pool)?);
+        let texts = Arc::new(EncoderQueue::new(model, options, pool)?);
         self.engine.add_encoder(Arc::clone(&texts) as Arc<dyn BatchQueue>);
         shared.encoders.push(texts);
         Ok(EncoderId(shared.encoders.len() - 1))
@@ -137,8 +140,8 @@ impl Engine {
     /// Submits texts to embed, which share batches with those of other requests.
     ///
     /// # Errors
-    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) if too many texts wait;
-    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) if a text is too long for the model and `options` do not allow
+    /// [`ErrorKind::Overloaded`] if too many texts wait;
+    /// [`ErrorKind::TooLong`] if a text is too long for the model and `options` do not allow
     /// that.
     pub fn embed<T: AsRef<str>>(
         &self,
@@ -146,9 +149,9 @@ impl Engine {
         texts: &[T],
         options: &EmbedOptions,
     ) -> Result<EmbeddingRequest> {
-        let of = self.encoder(encoder)?;
-        let windows = of.windows(texts, options)?;
-        of.submit(&self.engine, windows, options)
+        let encoder = self.encoder(encoder)?;
+        let windows = encoder.windows(texts, options)?;
+        encoder.submit(&self.engine, windows, options)
     }
 
     /// Submits tokenized texts to embed, special tokens included.
@@ -161,12 +164,17 @@ impl Engine {
         texts: Vec<EncoderInput>,
         options: &EmbedOptions,
     ) -> Result<EmbeddingRequest> {
-        let of = self.encoder(encoder)?;
-        let windows = of.windows_of_tokens(texts, options)?;
-        of.submit(&self.engine, windows, options)
+        let encoder = self.encoder(encoder)?;
+        let windows = encoder.windows_of_tokens(texts, options)?;
+        encoder.submit(&self.engine, windows, options)
     }
 
-    fn encoder(&self, id: EncoderId) -> Result<Arc<EncoderTexts>> {
+    fn model(&self, id: ModelId) -> Result<Model> {
+        let model = self.lock().models.iter().find(|(known, _)| *known == id).map(|(_, model)| model.clone());
+        model.ok_or_else(|| Error::argument("model", "not a model of this engine"))
+    }
+
+    fn encoder(&self, id: EncoderId) -> Result<Arc<EncoderQueue>> {
         let encoder = self.lock().encoders.get(id.0).map(Arc::clone);
         encoder.ok_or_else(|| Error::argument("encoder", "not an encoder of this engine"))
     }
@@ -174,22 +182,21 @@ impl Engine {
     /// Submits a request. Its tokens are computed while any thread waits for events, or by the engine's own thread.
     ///
     /// # Errors
-    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) if too many requests wait;
-    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) if the prompt exceeds the context;
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if an option is out of range.
+    /// [`ErrorKind::Overloaded`] if too many requests wait;
+    /// [`ErrorKind::TooLong`] if the prompt exceeds the context;
+    /// [`ErrorKind::Argument`] if an option is out of range.
     pub fn submit(&self, model: ModelId, request: GenerationRequest) -> Result<GenerationStream> {
-        let of = self.lock().models.iter().find(|(id, _)| *id == model).map(|(_, model)| model.clone());
-        let of = of.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
+        let served = self.model(model)?;
         let submitted = Instant::now();
-        let tokens = request.prompt.tokens(&of)?;
-        let mut sampler = of.sampler(&request.sampler, &request.dry_breakers)?;
+        let tokens = request.prompt.tokens(&served)?;
+        let mut sampler = served.sampler(&request.sampler, &request.dry_breakers)?;
         sampler.set_history(&tokens);
         sampler.begin(&[], request.max_tokens);
         let context_length = self.engine.context_length(model).unwrap_or_default();
         let max_length = tokens.len().saturating_add(request.max_tokens).min(context_length);
         let queue = Arc::new(EventQueue::new(tokens.len(), request.sampler.top_log_probabilities));
         let sampler = StreamSampler {
-            model: of,
+            model: served,
             sampler,
             stream: TextStream::new(&request.stop)?,
             proposer: request.speculation.proposer(max_length),
@@ -198,6 +205,7 @@ impl Engine {
             usage: StreamUsage { prompt_tokens: tokens.len(), ..StreamUsage::default() },
             submitted,
             times: StreamTimes::default(),
+            has_ended: false,
         };
         let spec = RequestSpec {
             tokens,
@@ -214,6 +222,23 @@ impl Engine {
     /// Returns the counters of a model's requests, as of its last pass.
     pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
         self.engine.stats(model)
+    }
+
+    /// Returns the tokens of a prompt, to submit it more than once.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn tokenize(&self, model: ModelId, prompt: &PromptInput) -> Result<Vec<u32>> {
+        let tokens = prompt.tokens(&self.model(model)?)?;
+        match self.context_length(model) {
+            Some(limit) if tokens.len() > limit => {
+                let count = tokens.len();
+                let message =
+                    format!("{count} tokens exceed the context length of {limit}; shorten the input");
+                Err(Error::new(ErrorKind::TooLong, "prompt", message))
+            }
+            _ => Ok(tokens),
+        }
     }
 
     /// Returns the maximum length of a model's requests in tokens, the prompt included.

@@ -18,6 +18,8 @@ pub enum PromptInput {
     Tokens(Vec<u32>),
     /// A text to continue, without the chat template. Special tokens in it are treated as plain text.
     Text(String),
+    /// The same, but special tokens in it are recognized: the text must be trusted.
+    TextWithSpecialTokens(String),
     /// A conversation, rendered by the chat template with these variables.
     Messages(Vec<Message>, RenderOptions),
 }
@@ -96,12 +98,12 @@ impl GenerationRequest {
 
 impl PromptInput {
     /// Returns the tokens that `model` processes.
-    pub(super) fn tokens(&self, model: &Model) -> Result<Vec<u32>> {
+    pub fn tokens(&self, model: &Model) -> Result<Vec<u32>> {
         match self {
             Self::Tokens(tokens) => Ok(tokens.clone()),
-            Self::Text(text) => {
-                let options = EncodeOptions { add_special: true, parse_special: false };
-                model.tokenizer()?.encode(text, options)
+            Self::Text(text) | Self::TextWithSpecialTokens(text) => {
+                let parse_special = matches!(self, Self::TextWithSpecialTokens(_));
+                model.tokenizer()?.encode(text, EncodeOptions { add_special: true, parse_special })
             }
             Self::Messages(messages, variables) => conversation_tokens(model, messages, variables),
         }

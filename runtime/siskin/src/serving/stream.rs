@@ -78,6 +78,11 @@ impl GenerationStream {
         event
     }
 
+    /// Returns the number of tokens of the prompt.
+    pub fn prompt_tokens(&self) -> usize {
+        self.queue.prompt_tokens
+    }
+
     /// Returns whether the next event is there.
     pub fn has_events(&self) -> bool {
         !self.queue.is_empty()
@@ -97,6 +102,7 @@ impl GenerationStream {
                     match end {
                         StreamEnd::Finished(_) => {}
                         StreamEnd::Canceled => return Err(Error::canceled("request")),
+                        StreamEnd::ReaderTooSlow => return Err(Error::canceled("request")),
                         StreamEnd::DeadlineExceeded => {
                             return Err(Error::new(ErrorKind::Canceled, "request", "its deadline passed"));
                         }

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use super::event::{StreamEnd, StreamTimes, StreamUsage};
 use super::event_queue::EventQueue;
-use crate::Result;
 use crate::model::Model;
 use crate::sample::Sampler;
 use crate::session::FinishReason;
 use crate::text::TextStream;
+use crate::{Error, ErrorKind, Result};
 use siskin_scheduler::engine::{RequestOutcome, RequestSampler, Sampled};
 use siskin_scheduler::speculation::Proposer;
 
@@ -24,11 +24,13 @@ pub(super) struct StreamSampler {
     pub usage: StreamUsage,
     pub submitted: Instant,
     pub times: StreamTimes,
+    pub has_ended: bool,
 }
 
 impl StreamSampler {
     /// Appends the last event, with the text that was held back.
     fn end(&mut self, end: StreamEnd) {
+        self.has_ended = true;
         let times = StreamTimes { end: self.submitted.elapsed(), ..self.times };
         self.queue.end(self.stream.finish().text, end, self.usage, times);
     }
@@ -42,9 +44,8 @@ impl RequestSampler for StreamSampler {
 
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled> {
         let token = self.sampler.sample(&logits[..self.sampler.vocabulary_size()])?;
-        if self.times.first_token.is_none() {
-            self.times.first_token = Some(self.submitted.elapsed());
-        }
+        let time = self.submitted.elapsed();
+        self.times.first_token.get_or_insert(time);
         if self.model.end_ids().contains(&token.id) {
             self.end(StreamEnd::Finished(FinishReason::Eos));
             return Ok(Sampled::End);
@@ -53,7 +54,7 @@ impl RequestSampler for StreamSampler {
         self.usage.generated_tokens += 1;
         self.model.token_bytes(token.id, &mut self.bytes)?;
         let delta = self.stream.push(&self.bytes);
-        self.queue.push(token, delta.text, self.sampler.top());
+        self.queue.push(token, delta.text, self.sampler.top(), time);
         if delta.stopped {
             self.end(StreamEnd::Finished(FinishReason::Stop));
             return Ok(Sampled::End);
@@ -76,8 +77,19 @@ impl RequestSampler for StreamSampler {
             RequestOutcome::Length => StreamEnd::Finished(FinishReason::Length),
             RequestOutcome::ContextFull => StreamEnd::Finished(FinishReason::Context),
             RequestOutcome::Canceled => StreamEnd::Canceled,
+            RequestOutcome::ReaderTooSlow => StreamEnd::ReaderTooSlow,
             RequestOutcome::DeadlineExceeded => StreamEnd::DeadlineExceeded,
             RequestOutcome::Failed(error) => StreamEnd::Failed(error),
         });
+    }
+}
+
+impl Drop for StreamSampler {
+    /// A reader never waits for a request that is gone.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let message = "internal error, please report it; the request was lost";
+            self.end(StreamEnd::Failed(Error::new(ErrorKind::State, "engine", message)));
+        }
     }
 }

@@ -3,8 +3,9 @@
 use serde::Deserialize;
 use serde::de::value::MapDeserializer;
 use serde_json::value::RawValue;
-use siskin::{Error, Result};
-use siskin_format::type_errors::readable;
+
+use crate::type_errors::readable;
+use crate::{Error, Result};
 use std::collections::BTreeMap;
 
 /// What JSON calls a map.
@@ -37,20 +38,25 @@ impl<'a> JsonFields<'a> {
     }
 
     /// Takes the required field `name`.
-    pub fn need<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T> {
+    pub fn take_required<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T> {
         self.take(name)?.ok_or_else(|| Error::argument(name, "missing"))
     }
 
     /// Takes options from the fields with these names.
-    pub fn some<T: Deserialize<'a>>(&mut self, names: &[&str]) -> Result<T> {
+    pub fn take_options<T: Deserialize<'a>>(&mut self, names: &[&str]) -> Result<T> {
         self.known.extend(names.iter().map(|&name| name.to_owned()));
         let given = names.iter().filter_map(|name| self.left.remove_entry(*name)).collect();
         options(&given)
     }
 
     /// Takes options from all remaining fields.
-    pub fn rest<T: Deserialize<'a>>(self) -> Result<T> {
+    pub fn into_options<T: Deserialize<'a>>(self) -> Result<T> {
         options(&self.left).map_err(|error| with_names(error, &self.known))
+    }
+
+    /// Drops the fields that are null, as if they were missing.
+    pub fn ignore_null(&mut self) {
+        self.left.retain(|_, value| value.get() != "null");
     }
 
     /// Drops the fields with these names, which have no effect.
@@ -59,8 +65,8 @@ impl<'a> JsonFields<'a> {
     }
 
     /// Fails if a field remains.
-    pub fn end(self) -> Result<()> {
-        self.rest::<Nothing>().map(drop)
+    pub fn finish(self) -> Result<()> {
+        self.into_options::<Nothing>().map(drop)
     }
 }
 
@@ -98,10 +104,11 @@ fn wrong(name: &str, error: &serde_json::Error) -> Error {
     Error::argument(shortened(name), shortened(&readable(&without_place(error), OBJECT)))
 }
 
-/// Returns the message about a line that is not a JSON object. The line number is added by the reader.
+/// Returns the message about a text that is not a JSON object.
 fn not_an_object(line: &str, error: &serde_json::Error) -> String {
     if !error.is_data() {
-        return format!("invalid JSON at column {}: {}", error.column(), without_place(error));
+        let line = if error.line() > 1 { format!("line {}, ", error.line()) } else { String::new() };
+        return format!("invalid JSON at {line}column {}: {}", error.column(), without_place(error));
     }
     let found = match line.trim_start().chars().next() {
         Some('[') => "an array",

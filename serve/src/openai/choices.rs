@@ -1,0 +1,230 @@
+//! The choices of a response while they are generated: one request to the engine each.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use siskin::sample::SampledToken;
+use siskin::serving::{
+    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, StreamEnd, StreamUsage,
+};
+use siskin::{Error, ErrorKind, FinishReason};
+
+use crate::error::ApiError;
+use crate::models::RegisteredModel;
+use crate::server_sent_events::EventSource;
+use crate::state::ServerState;
+
+/// The choices of all prompts of a response. Dropping it cancels them.
+pub(super) struct Choices {
+    model: Arc<RegisteredModel>,
+    choices: Vec<Choice>,
+    /// The number of choices for each prompt, which follow each other.
+    per_prompt: usize,
+    /// What each prompt used.
+    usage: Vec<StreamUsage>,
+}
+
+struct Choice {
+    stream: GenerationStream,
+    /// When its last token was sampled.
+    last_token: Option<Duration>,
+    has_ended: bool,
+}
+
+/// An event of a choice.
+pub(super) enum ChoiceEvent {
+    Token { token: SampledToken, text: String, top: Vec<SampledToken> },
+    End { text: String, finish_reason: &'static str },
+}
+
+impl Choices {
+    /// Submits a request for each prompt and each of `variants`, which differ in their seeds. Prompts are tokenized on
+    /// another thread.
+    pub(super) async fn submit(
+        state: &Arc<ServerState>,
+        model: &Arc<RegisteredModel>,
+        prompts: Vec<PromptInput>,
+        variants: Vec<GenerationRequest>,
+    ) -> Result<Self, ApiError> {
+        let (id, per_prompt) = (model.decoder()?, variants.len());
+        let count = prompts.len() * per_prompt;
+        if count > model.max_requests {
+            let message = format!("{count} choices in all; the server takes at most {}", model.max_requests);
+            return Err(ApiError::invalid("n", message));
+        }
+        let engine = state.models.engine().clone();
+        let submit = move || {
+            let mut streams = Vec::with_capacity(count);
+            for prompt in prompts {
+                let tokens = engine.tokenize(id, &prompt)?;
+                for variant in &variants {
+                    let prompt = PromptInput::Tokens(tokens.clone());
+                    // If one fails, those before it are dropped, which cancels them.
+                    streams.push(engine.submit(id, GenerationRequest { prompt, ..variant.clone() })?);
+                }
+            }
+            Ok(streams)
+        };
+        let streams = state.run_blocking(submit).await?.inspect_err(|error: &Error| {
+            if error.kind() == ErrorKind::Overloaded {
+                model.metrics.record_rejection();
+            }
+        })?;
+        let usage: Vec<StreamUsage> = streams
+            .iter()
+            .step_by(per_prompt)
+            .map(|stream| StreamUsage { prompt_tokens: stream.prompt_tokens(), ..StreamUsage::default() })
+            .collect();
+        model.metrics.record_prompt(usage.iter().map(|usage| usage.prompt_tokens).sum());
+        let choice = |stream| Choice { stream, last_token: None, has_ended: false };
+        let choices = streams.into_iter().map(choice).collect();
+        Ok(Self { model: Arc::clone(model), choices, per_prompt, usage })
+    }
+
+    pub(super) fn model(&self) -> &RegisteredModel {
+        &self.model
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// Returns the next event with the index of its choice; `None` when all have ended.
+    pub(super) fn poll_event(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<(usize, ChoiceEvent), ApiError>>> {
+        for (index, choice) in self.choices.iter_mut().enumerate().filter(|(_, choice)| !choice.has_ended) {
+            let Poll::Ready(Some(event)) = choice.stream.poll_event(context) else { continue };
+            let usage = &mut self.usage[index / self.per_prompt];
+            let event = match event {
+                GenerationEvent::Token { token, text, top, time } => {
+                    usage.generated_tokens += 1;
+                    let gap = choice.last_token.replace(time).map(|before| time.saturating_sub(before));
+                    self.model.metrics.record_token(gap);
+                    Ok((index, ChoiceEvent::Token { token, text, top }))
+                }
+                GenerationEvent::End { text, end, usage: own, times } => {
+                    choice.has_ended = true;
+                    usage.cached_tokens = usage.cached_tokens.max(own.cached_tokens);
+                    let (name, finish_reason) = finish_reason(end);
+                    self.model.metrics.record_end(name, times);
+                    finish_reason.map(|finish_reason| (index, ChoiceEvent::End { text, finish_reason }))
+                }
+            };
+            return Poll::Ready(Some(event));
+        }
+        match self.choices.iter().all(|choice| choice.has_ended) {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Returns the next event with the index of its choice; `None` when all have ended.
+    pub(super) async fn next_event(&mut self) -> Option<Result<(usize, ChoiceEvent), ApiError>> {
+        poll_fn(|context| self.poll_event(context)).await
+    }
+
+    /// Returns the `usage` object.
+    pub(super) fn usage(&self) -> Value {
+        let sum = |count: fn(&StreamUsage) -> usize| self.usage.iter().map(count).sum::<usize>();
+        let (prompt, generated) = (sum(|usage| usage.prompt_tokens), sum(|usage| usage.generated_tokens));
+        json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": generated,
+            "total_tokens": prompt + generated,
+            "prompt_tokens_details": {"cached_tokens": sum(|usage| usage.cached_tokens)},
+        })
+    }
+}
+
+impl Drop for Choices {
+    /// Counts the choices whose client has left.
+    fn drop(&mut self) {
+        self.choices
+            .iter()
+            .filter(|choice| !choice.has_ended)
+            .for_each(|_| self.model.metrics.record_abort());
+    }
+}
+
+/// Returns the reason of an end for the metrics, and that for the client; an error for generations that failed.
+fn finish_reason(end: StreamEnd) -> (&'static str, Result<&'static str, ApiError>) {
+    match end {
+        StreamEnd::Finished(FinishReason::Eos | FinishReason::Stop) => ("stop", Ok("stop")),
+        // Its maximum length, or that of the context.
+        StreamEnd::Finished(_) | StreamEnd::DeadlineExceeded => ("length", Ok("length")),
+        StreamEnd::Canceled => ("abort", Err(ApiError::shutting_down())),
+        StreamEnd::ReaderTooSlow => ("abort", Err(ApiError::reader_too_slow())),
+        StreamEnd::Failed(error) => ("error", Err(error.into())),
+    }
+}
+
+/// Turns events into the chunks of a streamed response.
+pub(super) trait ChunkRenderer: Send {
+    /// Appends the chunks of an event; none if it has nothing to tell.
+    fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>);
+
+    /// Returns a chunk without choices, for the usage.
+    fn empty_chunk(&self, choices: &Choices) -> Value;
+}
+
+/// A streamed response.
+pub(super) struct ChunkStream<R> {
+    choices: Choices,
+    renderer: R,
+    include_usage: bool,
+    /// Chunks that come before the next event.
+    chunks: VecDeque<Value>,
+    is_over: bool,
+}
+
+impl<R: ChunkRenderer> ChunkStream<R> {
+    /// Creates a stream that begins with `chunks`.
+    pub(super) fn new(choices: Choices, renderer: R, include_usage: bool, chunks: VecDeque<Value>) -> Self {
+        Self { choices, renderer, include_usage, chunks, is_over: false }
+    }
+
+    /// Returns a chunk as it is sent: with a null usage if the last one has a usage.
+    fn finished(&self, mut chunk: Value) -> Value {
+        if self.include_usage && chunk.get("usage").is_none() && chunk.get("error").is_none() {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+}
+
+impl<R: ChunkRenderer> EventSource for ChunkStream<R> {
+    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Value>> {
+        loop {
+            if let Some(chunk) = self.chunks.pop_front() {
+                return Poll::Ready(Some(self.finished(chunk)));
+            }
+            if self.is_over {
+                return Poll::Ready(None);
+            }
+            match self.choices.poll_event(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok((index, event)))) => {
+                    self.renderer.render(&self.choices, index, event, &mut self.chunks);
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.chunks.push_back(error.body());
+                    self.is_over = true;
+                }
+                Poll::Ready(None) => {
+                    if self.include_usage {
+                        let mut chunk = self.renderer.empty_chunk(&self.choices);
+                        chunk["usage"] = self.choices.usage();
+                        self.chunks.push_back(chunk);
+                    }
+                    self.is_over = true;
+                }
+            }
+        }
+    }
+}
