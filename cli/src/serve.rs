@@ -14,7 +14,7 @@ use siskin::{Error, Result};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Answer requests over HTTP in the form of the OpenAI API, or as JSON lines with --stdio
+/// Serve models over an OpenAI-compatible HTTP API, or as JSON lines with --stdio
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// .siskin, GGUF or ONNX files, or model folders. Requests select a model by its file name without the extension
@@ -26,14 +26,14 @@ pub(crate) struct Args {
     /// Port to listen on; 0 means any free one
     #[arg(short, long, default_value_t = 8080, value_name = "N", help_heading = "HTTP")]
     port: u16,
-    /// Maximum number of requests that a model computes at the same time
+    /// Maximum number of concurrently running requests per model
     #[arg(long, default_value_t = 16, value_name = "N", help_heading = "HTTP")]
     parallel: usize,
-    /// Maximum number of requests that wait for a model; more are rejected with status 429
+    /// Maximum number of queued requests per model; further requests get status 429
     #[arg(long, default_value_t = 256, value_name = "N", help_heading = "HTTP")]
     max_waiting: usize,
-    /// Memory for the KV cache of each model; default: enough for --parallel requests of the maximum length
-    #[arg(long, value_name = "MB", help_heading = "HTTP")]
+    /// Memory for the KV cache of each model in MiB; default: enough for --parallel requests of the maximum length
+    #[arg(long, value_name = "MIB", help_heading = "HTTP")]
     kv_memory: Option<usize>,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
     #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "kv_memory"], help_heading = "JSON lines")]

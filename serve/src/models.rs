@@ -145,7 +145,8 @@ fn register(engine: &Engine, model: &Model, options: &ServedModelOptions) -> Res
         return Ok((ModelTask::Decoder(id), engine.context_length(id).unwrap_or_default()));
     }
     if model.graphs().decoder.is_some() {
-        let message = "encoder-decoder models are not served yet; use `siskin translate` or `summarize`";
+        let message =
+            "encoder-decoder models are not served yet; use `siskin translate`, `summarize` or `transcribe`";
         return Err(Error::unsupported("model", message));
     }
     let SessionOptions { cache, batch, .. } = options.session;
@@ -156,7 +157,8 @@ fn register(engine: &Engine, model: &Model, options: &ServedModelOptions) -> Res
 
 fn fingerprint(model: &Model, options: &ServedModelOptions) -> String {
     let SessionOptions { cache, window, .. } = options.session;
-    let build = format!("{} {cache:?} {window:?}", env!("CARGO_PKG_VERSION"));
+    let skipped = model.skipped();
+    let build = format!("{} {cache:?} {window:?} {skipped:?}", env!("CARGO_PKG_VERSION"));
     let mut hasher = blake3::Hasher::new();
     hasher.update(&model.identity()).update(build.as_bytes());
     format!("fp_{}", &hasher.finalize().to_hex()[..16])

@@ -1,5 +1,7 @@
 //! What all requests share.
 
+use std::sync::Arc;
+
 use tokio::sync::{Semaphore, watch};
 
 use crate::error::ApiError;
@@ -14,13 +16,13 @@ pub(crate) struct ServerState {
     pub(crate) max_tokens: usize,
     is_shutting_down: watch::Sender<bool>,
     /// A permit for each thread of blocking work.
-    blocking: Semaphore,
+    blocking: Arc<Semaphore>,
 }
 
 impl ServerState {
     pub(crate) fn new(models: ModelRegistry, max_tokens: usize) -> Self {
-        let (is_shutting_down, blocking) = (watch::Sender::new(false), Semaphore::new(BLOCKING_THREADS));
-        Self { models, max_tokens, is_shutting_down, blocking }
+        let blocking = Arc::new(Semaphore::new(BLOCKING_THREADS));
+        Self { models, max_tokens, is_shutting_down: watch::Sender::new(false), blocking }
     }
 
     /// Begins the shutdown.
@@ -38,14 +40,18 @@ impl ServerState {
         let _ = self.is_shutting_down.subscribe().wait_for(|is_begun| *is_begun).await;
     }
 
-    /// Does work that takes long on another thread. A request whose client leaves before a thread is free leaves nothing
-    /// behind.
+    /// Does work that takes long on another thread. Nothing is started if the caller is dropped while it waits for one.
     pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let internal = || ApiError::internal("internal error, please report it");
-        let _permit = self.blocking.acquire().await.map_err(|_| internal())?;
+        let permit = Arc::clone(&self.blocking).acquire_owned().await.map_err(|_| internal())?;
+        // Started work cannot be canceled: the permit is free when it ends, whether or not the caller still waits.
+        let work = move || {
+            let _permit = permit;
+            work()
+        };
         tokio::task::spawn_blocking(work).await.map_err(|_| internal())
     }
 }

@@ -246,7 +246,6 @@ fn a_client_that_leaves_ends_its_request() {
         let mut body = completion(&[1, 2, 3], 1, 1_000_000);
         body["stream"] = is_streamed.into();
         body["n"] = 4.into();
-        // Endless, as long as no token ends it and the window slides.
         let mut stream = server.connect();
         stream.write_all(&request("POST", "/v1/completions", body.to_string().as_bytes())).unwrap();
         if is_streamed {
@@ -273,6 +272,7 @@ fn a_full_queue_is_an_error_that_says_when_to_retry() {
     let (code, error) = server.post("/v1/completions", &body);
     assert_eq!((code, &error["error"]["param"]), (400, &json!("n")), "more than ever fit: {error}");
     body["n"] = 3.into();
+    assert_eq!(server.post("/v1/completions", &body).0, 200, "fits into an idle server");
     let full = |_| server.exchange(&request("POST", "/v1/completions", body.to_string().as_bytes()));
     let responses: Vec<String> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..16).map(|client| scope.spawn(move || full(client))).collect();

@@ -372,8 +372,8 @@ fn requests_end_for_every_reason() {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Overloaded),
     }
 
-    // The queue is bounded, and a canceled request ends at once.
-    let streams: Vec<_> = (0..3).map(|_| engine.submit(id, request(50, 50)).unwrap()).collect();
+    // The queue is bounded: one request can start, three wait. A canceled one ends at once.
+    let streams: Vec<_> = (0..4).map(|_| engine.submit(id, request(50, 50)).unwrap()).collect();
     assert_eq!(kind(request(1, 1)), ErrorKind::Overloaded);
     streams[1].cancel();
     let shadow = RequestClass::Shadow;

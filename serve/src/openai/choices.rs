@@ -53,8 +53,8 @@ impl Choices {
         let (id, per_prompt) = (model.decoder()?, variants.len());
         let count = prompts.len() * per_prompt;
         if count > model.max_requests {
-            let message = format!("{count} choices in all; the server takes at most {}", model.max_requests);
-            return Err(ApiError::invalid("n", message));
+            let message = format!("{count} choices requested; the limit is {}", model.max_requests);
+            return Err(ApiError::invalid(if per_prompt > 1 { "n" } else { "prompt" }, message));
         }
         let engine = state.models.engine().clone();
         let submit = move || {
@@ -110,12 +110,19 @@ impl Choices {
                 }
                 GenerationEvent::End { text, end, usage: own, times } => {
                     choice.has_ended = true;
-                    usage.cached_tokens = usage.cached_tokens.max(own.cached_tokens);
+                    // Further choices find the prompt of the first.
+                    if index % self.per_prompt == 0 {
+                        usage.cached_tokens = own.cached_tokens;
+                    }
                     let (name, finish_reason) = finish_reason(end);
                     self.model.metrics.record_end(name, times);
                     finish_reason.map(|finish_reason| (index, ChoiceEvent::End { text, finish_reason }))
                 }
             };
+            if event.is_err() {
+                // The response ends here. The others are canceled by the server, not by the client.
+                self.choices.iter_mut().for_each(|choice| choice.has_ended = true);
+            }
             return Poll::Ready(Some(event));
         }
         match self.choices.iter().all(|choice| choice.has_ended) {

@@ -337,7 +337,9 @@ impl DecoderRunner {
                 end => break Some(end),
             }
         };
-        self.scheduler.accept(id, drafts.len(), accepted);
+        // Whether the guess after the end was right is unknown.
+        let is_over = matches!(end, Some(Ok(Sampled::End)));
+        self.scheduler.accept(id, if is_over { accepted } else { drafts.len() }, accepted);
         self.stats.drafted_tokens += drafts.len() as u64;
         self.stats.accepted_tokens += accepted as u64;
         let state = self.scheduler.request(id);

@@ -227,7 +227,10 @@ impl TokenEngine {
         if spec.timeout.is_some_and(|timeout| wait > timeout) {
             return Err(too_late());
         }
-        let enters = |waiting: usize| (waiting < inbox.options.max_waiting).then_some(waiting + 1);
+        // Requests that can start in the next pass need no place in the queue.
+        let free = inbox.options.max_running.saturating_sub(lock(&inbox.stats).running);
+        let limit = inbox.options.max_waiting.saturating_add(free);
+        let enters = |waiting: usize| (waiting < limit).then_some(waiting + 1);
         if let Err(waiting) = inbox.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, enters) {
             return Err(queue_full(waiting));
         }

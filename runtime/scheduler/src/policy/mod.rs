@@ -149,7 +149,7 @@ impl Scheduler {
             has_started: false,
             preemptions: 0,
             is_paused: false,
-            acceptance: self.acceptance.clone(),
+            acceptance: self.acceptance.for_new_request(),
             unused_drafts: 0,
         });
         self.waiting.push(id);

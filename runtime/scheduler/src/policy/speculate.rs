@@ -94,11 +94,17 @@ impl Scheduler {
             let positions = plan.positions + drafts * mean;
             self.cost.predict(plan.rows + drafts, positions).as_secs_f64()
         };
+        let budget = self.limits.decode_budget.as_secs_f64();
         let mut tokens = plan.entries.len() as f64;
         let (mut best, mut rate) = (0, MIN_GAIN * tokens / seconds(0));
         for (index, (chain, _)) in candidates.iter().take(free).enumerate() {
             tokens += f64::from(*chain);
-            let with = tokens / seconds(index + 1);
+            let predicted = seconds(index + 1);
+            // Beside others, guesses of one must not delay the next token of all.
+            if plan.entries.len() > 1 && predicted > budget.max(seconds(0)) {
+                break;
+            }
+            let with = tokens / predicted;
             if with > rate {
                 (best, rate) = (index + 1, with);
             }

@@ -7,6 +7,9 @@ const WEIGHT: f32 = 0.1;
 /// The assumption before any: guesses are tried.
 const PRIOR: f32 = 0.6;
 
+/// New requests start with at least this, since their text may repeat more than others did.
+const FLOOR: f32 = 0.4;
+
 /// For each position of a chain: how often its guess was right after all before it were.
 #[derive(Clone, Debug)]
 pub(crate) struct Acceptance {
@@ -20,6 +23,11 @@ impl Default for Acceptance {
 }
 
 impl Acceptance {
+    /// Returns the rates that a new request starts with.
+    pub(crate) fn for_new_request(&self) -> Self {
+        Self { rates: self.rates.map(|rate| rate.max(FLOOR)) }
+    }
+
     /// Records that the first `accepted` of `proposed` guesses were right.
     pub(crate) fn record(&mut self, proposed: usize, accepted: usize) {
         let observed = self.rates.iter_mut().take(proposed.min(accepted + 1));

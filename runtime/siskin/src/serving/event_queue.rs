@@ -51,7 +51,7 @@ impl EventQueue {
             // A pass may append several.
             tokens: VecDeque::with_capacity(CAPACITY + MAX_DRAFTS),
             text: VecDeque::with_capacity(TEXT_BYTES),
-            top: VecDeque::with_capacity(CAPACITY * top.min(MAX_TOP)),
+            top: VecDeque::with_capacity((CAPACITY + MAX_DRAFTS) * top.min(MAX_TOP)),
             end: None,
         };
         Self {
