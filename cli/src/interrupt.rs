@@ -39,12 +39,7 @@ pub(crate) fn listen_with(stop: impl Fn() + Send + 'static) -> Result<()> {
 
 /// Makes Ctrl-C, a closed terminal and a system shutdown set `stop`; the second signal ends the program.
 pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
-    let heard = move || {
-        if stop.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(exit_code(ErrorKind::Canceled)));
-        }
-    };
-    on_interrupt(heard)
+    listen_with(|| stop.store(true, Ordering::Relaxed))
 }
 
 /// While this guard lives, Ctrl-C cancels its session.

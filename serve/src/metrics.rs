@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use siskin::serving::{SchedulerStats, StreamTimes};
+use siskin::{Error, ErrorKind};
 
 /// The upper bound of the first bucket of a histogram; each further one is twice as large.
 const FIRST_BOUND: Duration = Duration::from_micros(500);
@@ -90,9 +91,11 @@ impl ModelMetrics {
         self.request_latency.observe(elapsed);
     }
 
-    /// Counts a request that was rejected because too many wait.
-    pub(crate) fn record_rejection(&self) {
-        self.rejected.fetch_add(1, Ordering::Relaxed);
+    /// Counts a request that was not submitted, if the reason is that the queue is full.
+    pub(crate) fn record_rejection(&self, error: &Error) {
+        if error.kind() == ErrorKind::Overloaded {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn finish(&self, reason: &str) {

@@ -152,7 +152,7 @@ fn register(engine: &Engine, model: &Model, options: &ServedModelOptions) -> Res
     let SessionOptions { cache, batch, .. } = options.session;
     let encoder = EncoderOptions { cache, batch, head: false, ..EncoderOptions::default() };
     let id = engine.add_encoder(model, encoder)?;
-    Ok((ModelTask::Encoder(id, EmbedOptions::of(model)?), model.encoder(encoder)?.max_tokens()))
+    Ok((ModelTask::Encoder(id, EmbedOptions::of(model)?), engine.max_text_tokens(id).unwrap_or_default()))
 }
 
 fn fingerprint(model: &Model, options: &ServedModelOptions) -> String {

@@ -52,11 +52,7 @@ impl RequestSpec {
         if count == 0 {
             return Err(Error::argument("tokens", "expected at least one token"));
         }
-        if count > context_length {
-            let message =
-                format!("{count} tokens exceed the context length of {context_length}; shorten the input");
-            return Err(Error::new(ErrorKind::TooLong, "tokens", message));
-        }
+        check_length("tokens", count, context_length)?;
         if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= vocabulary) {
             let message = format!("token {token} is out of range for a vocabulary of {vocabulary} tokens");
             return Err(Error::argument("tokens", message));
@@ -66,6 +62,15 @@ impl RequestSpec {
         }
         Ok(())
     }
+}
+
+/// Returns an error about `location` if `count` tokens do not fit in a context of `context_length`.
+pub fn check_length(location: &str, count: usize, context_length: usize) -> Result<()> {
+    if count <= context_length {
+        return Ok(());
+    }
+    let message = format!("{count} tokens exceed the context length of {context_length}; shorten the input");
+    Err(Error::new(ErrorKind::TooLong, location, message))
 }
 
 /// A request of a [`Scheduler`](crate::policy::Scheduler). Ids are not reused.

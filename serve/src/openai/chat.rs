@@ -14,11 +14,10 @@ use siskin::template::{Message, RenderOptions, TemplateData};
 use siskin_format::JsonFields;
 
 use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
-use super::sampling::{MAX_TOP_LOG_PROBABILITIES, SamplingFields, Streaming};
-use super::{log_probabilities, response_id};
+use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
+use super::{ResponseHeader, log_probabilities};
 use crate::body;
 use crate::error::ApiError;
-use crate::models::unix_time;
 use crate::response::{self, Response};
 use crate::server_sent_events::EventStream;
 use crate::state::ServerState;
@@ -44,7 +43,10 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
     let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
     let prompt = PromptInput::Messages(messages, template_variables(&mut fields)?);
-    let max_completion_tokens = fields.take("max_completion_tokens")?;
+    let max_completion_tokens: Option<usize> = fields.take("max_completion_tokens")?;
+    if max_completion_tokens == Some(0) {
+        return Err(ApiError::invalid("max_completion_tokens", "must be at least 1"));
+    }
     let top = log_probability_fields(&mut fields)?;
     let streaming = Streaming::take(&mut fields)?;
     reject_unsupported(&mut fields)?;
@@ -52,11 +54,8 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     sampling.limit(max_completion_tokens);
     let variants = sampling.variants(top, state.max_tokens)?;
     let choices = Choices::submit(state, &model, vec![prompt], variants).await?;
-    let renderer = ChatRenderer {
-        id: response_id("chatcmpl"),
-        created: unix_time(),
-        has_log_probabilities: top.is_some(),
-    };
+    let header = ResponseHeader::new("chatcmpl");
+    let renderer = ChatRenderer { header, has_log_probabilities: top.is_some() };
     if !streaming.is_on {
         return renderer.whole(choices).await;
     }
@@ -81,11 +80,7 @@ fn template_variables(fields: &mut JsonFields<'_>) -> Result<RenderOptions, ApiE
 /// Takes the number of most likely tokens to report; `None`: no log-probabilities.
 fn log_probability_fields(fields: &mut JsonFields<'_>) -> Result<Option<usize>, ApiError> {
     let is_on = fields.take("logprobs")?.unwrap_or(false);
-    let top: usize = fields.take("top_logprobs")?.unwrap_or(0);
-    if top > MAX_TOP_LOG_PROBABILITIES {
-        let message = format!("expected at most {MAX_TOP_LOG_PROBABILITIES}, got {top}");
-        return Err(ApiError::invalid("top_logprobs", message));
-    }
+    let top = take_top_log_probabilities(fields, "top_logprobs")?.unwrap_or(0);
     if top > 0 && !is_on {
         return Err(ApiError::invalid("top_logprobs", "requires `logprobs`"));
     }
@@ -180,22 +175,13 @@ fn text_of(content: &RawValue) -> siskin::Result<String> {
 
 /// Writes the objects of a response.
 struct ChatRenderer {
-    id: String,
-    created: u64,
+    header: ResponseHeader,
     has_log_probabilities: bool,
 }
 
 impl ChatRenderer {
     fn object(&self, choices: &Choices, kind: &str, list: &Value) -> Value {
-        let model = choices.model();
-        json!({
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": model.name,
-            "system_fingerprint": model.fingerprint,
-            "choices": list,
-        })
+        self.header.object(choices.model(), kind, list)
     }
 
     fn chunk(

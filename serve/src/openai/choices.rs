@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use siskin::FinishReason;
 use siskin::sample::SampledToken;
 use siskin::serving::{
     GenerationEvent, GenerationRequest, GenerationStream, PromptInput, StreamEnd, StreamUsage,
 };
-use siskin::{Error, ErrorKind, FinishReason};
 
 use crate::error::ApiError;
 use crate::models::RegisteredModel;
@@ -69,11 +69,8 @@ impl Choices {
             }
             Ok(streams)
         };
-        let streams = state.run_blocking(submit).await?.inspect_err(|error: &Error| {
-            if error.kind() == ErrorKind::Overloaded {
-                model.metrics.record_rejection();
-            }
-        })?;
+        let submitted: siskin::Result<Vec<_>> = state.run_blocking(submit).await?;
+        let streams = submitted.inspect_err(|error| model.metrics.record_rejection(error))?;
         let usage: Vec<StreamUsage> = streams
             .iter()
             .step_by(per_prompt)

@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::body::Bytes;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use siskin::serving::PromptInput;
 
 use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::log_probabilities::CompletionLogProbabilities;
-use super::response_id;
-use super::sampling::{MAX_TOP_LOG_PROBABILITIES, SamplingFields, Streaming};
+use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
+use super::{ResponseHeader, TextInput};
 use crate::body;
 use crate::error::ApiError;
-use crate::models::unix_time;
 use crate::response::{self, Response};
 use crate::server_sent_events::EventStream;
 use crate::state::ServerState;
@@ -24,24 +22,13 @@ use siskin_format::JsonFields;
 /// The maximum number of prompts of a request.
 const MAX_PROMPTS: usize = 64;
 
-/// One prompt or several, as text or as tokens.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a text, a list of texts, or lists of token ids")]
-enum Prompt {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
-}
-
-impl Prompt {
-    fn inputs(self) -> Vec<PromptInput> {
-        match self {
-            Self::Text(text) => vec![PromptInput::TextWithSpecialTokens(text)],
-            Self::Texts(texts) => texts.into_iter().map(PromptInput::TextWithSpecialTokens).collect(),
-            Self::Tokens(tokens) => vec![PromptInput::Tokens(tokens)],
-            Self::TokenLists(lists) => lists.into_iter().map(PromptInput::Tokens).collect(),
-        }
+/// Returns the prompts of a request. Clients may apply templates of their own, so special tokens are recognized.
+fn prompts(input: TextInput) -> Vec<PromptInput> {
+    match input {
+        TextInput::Text(text) => vec![PromptInput::TextWithSpecialTokens(text)],
+        TextInput::Texts(texts) => texts.into_iter().map(PromptInput::TextWithSpecialTokens).collect(),
+        TextInput::Tokens(tokens) => vec![PromptInput::Tokens(tokens)],
+        TextInput::TokenLists(lists) => lists.into_iter().map(PromptInput::Tokens).collect(),
     }
 }
 
@@ -49,16 +36,12 @@ impl Prompt {
 pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let mut fields = body::fields(&body)?;
     let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
-    let prompts = fields.take_required::<Prompt>("prompt")?.inputs();
+    let prompts = prompts(fields.take_required("prompt")?);
     if !(1..=MAX_PROMPTS).contains(&prompts.len()) {
         let message = format!("expected 1 to {MAX_PROMPTS} prompts, got {}", prompts.len());
         return Err(ApiError::invalid("prompt", message));
     }
-    let top: Option<usize> = fields.take("logprobs")?;
-    if let Some(top) = top.filter(|&top| top > MAX_TOP_LOG_PROBABILITIES) {
-        let message = format!("expected at most {MAX_TOP_LOG_PROBABILITIES}, got {top}");
-        return Err(ApiError::invalid("logprobs", message));
-    }
+    let top = take_top_log_probabilities(&mut fields, "logprobs")?;
     let streaming = Streaming::take(&mut fields)?;
     let best_of: Option<usize> = fields.take("best_of")?;
     reject_unsupported(&mut fields)?;
@@ -72,8 +55,7 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
         Some(_) => (0..choices.count()).map(|_| CompletionLogProbabilities::default()).collect(),
         None => Vec::new(),
     };
-    let mut renderer =
-        CompletionRenderer { id: response_id("cmpl"), created: unix_time(), log_probabilities };
+    let mut renderer = CompletionRenderer { header: ResponseHeader::new("cmpl"), log_probabilities };
     if !streaming.is_on {
         return renderer.whole(choices).await;
     }
@@ -95,23 +77,14 @@ fn reject_unsupported(fields: &mut JsonFields<'_>) -> Result<(), ApiError> {
 
 /// Writes the objects of a response.
 struct CompletionRenderer {
-    id: String,
-    created: u64,
+    header: ResponseHeader,
     /// By choice; empty if the request wants none.
     log_probabilities: Vec<CompletionLogProbabilities>,
 }
 
 impl CompletionRenderer {
     fn object(&self, choices: &Choices, list: &Value) -> Value {
-        let model = choices.model();
-        json!({
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": model.name,
-            "system_fingerprint": model.fingerprint,
-            "choices": list,
-        })
+        self.header.object(choices.model(), "text_completion", list)
     }
 
     /// Returns the text and the end of an event, and records its log-probabilities.

@@ -10,9 +10,9 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use siskin::ErrorKind;
 use siskin::encoder::{EmbedOptions, EncoderInput, OverflowMode};
 
+use super::TextInput;
 use crate::body;
 use crate::error::ApiError;
 use crate::response::{self, Response};
@@ -20,16 +20,6 @@ use crate::state::ServerState;
 
 /// The maximum number of texts of a request.
 const MAX_TEXTS: usize = 2048;
-
-/// One text or several, as text or as tokens.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a text, a list of texts, or lists of token ids")]
-enum Input {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
-}
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -44,7 +34,7 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let mut fields = body::fields(&body)?;
     let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
     let (id, usual) = model.encoder()?;
-    let input: Input = fields.take_required("input")?;
+    let input: TextInput = fields.take_required("input")?;
     let encoding = fields.take("encoding_format")?.unwrap_or(Encoding::Float);
     let dimensions: Option<usize> = fields.take("dimensions")?;
     let is_truncated = fields.take("truncate")?.unwrap_or(false);
@@ -59,10 +49,10 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
         ..usual
     };
     let (texts, tokens) = match input {
-        Input::Text(text) => (vec![text], Vec::new()),
-        Input::Texts(texts) => (texts, Vec::new()),
-        Input::Tokens(tokens) => (Vec::new(), vec![EncoderInput::from(tokens)]),
-        Input::TokenLists(lists) => (Vec::new(), lists.into_iter().map(EncoderInput::from).collect()),
+        TextInput::Text(text) => (vec![text], Vec::new()),
+        TextInput::Texts(texts) => (texts, Vec::new()),
+        TextInput::Tokens(tokens) => (Vec::new(), vec![EncoderInput::from(tokens)]),
+        TextInput::TokenLists(lists) => (Vec::new(), lists.into_iter().map(EncoderInput::from).collect()),
     };
     let count = texts.len() + tokens.len();
     if !(1..=MAX_TEXTS).contains(&count) {
@@ -73,11 +63,8 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
         true => engine.embed(id, &texts, &options),
         false => engine.embed_tokens(id, tokens, &options),
     };
-    let mut embedding = state.run_blocking(submit).await?.inspect_err(|error| {
-        if error.kind() == ErrorKind::Overloaded {
-            model.metrics.record_rejection();
-        }
-    })?;
+    let submitted = state.run_blocking(submit).await?;
+    let mut embedding = submitted.inspect_err(|error| model.metrics.record_rejection(error))?;
     let count = embedding.token_count();
     model.metrics.record_prompt(count);
     let outcome = poll_fn(|context| embedding.poll_vectors(context)).await;

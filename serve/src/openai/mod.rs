@@ -15,6 +15,9 @@ mod sampling;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::models::{RegisteredModel, unix_time};
 
 /// One value, or a list of them.
 #[derive(Deserialize)]
@@ -33,9 +36,43 @@ impl<T: Clone> OneOrMany<T> {
     }
 }
 
+/// One text or several, each as text or as token ids.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a text, a list of texts, or lists of token ids")]
+enum TextInput {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    TokenLists(Vec<Vec<u32>>),
+}
+
+/// What all objects of a response have.
+struct ResponseHeader {
+    id: String,
+    created: u64,
+}
+
+impl ResponseHeader {
+    fn new(prefix: &str) -> Self {
+        Self { id: response_id(prefix), created: unix_time() }
+    }
+
+    /// Returns an object with the given choices.
+    fn object(&self, model: &RegisteredModel, kind: &str, choices: &Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": model.name,
+            "system_fingerprint": model.fingerprint,
+            "choices": choices,
+        })
+    }
+}
+
 /// Returns an id that no other response of this process has.
 fn response_id(prefix: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{prefix}-{:08x}{count:08x}", crate::models::unix_time())
+    format!("{prefix}-{:08x}{count:08x}", unix_time())
 }

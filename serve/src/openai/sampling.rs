@@ -19,7 +19,7 @@ const MAX_STOP_BYTES: usize = 2048;
 /// The maximum number of tokens with a bias.
 const MAX_BIASES: usize = 1024;
 /// The maximum number of most likely tokens to report.
-pub(super) const MAX_TOP_LOG_PROBABILITIES: usize = 20;
+const MAX_TOP_LOG_PROBABILITIES: usize = 20;
 
 /// Fields that have no effect here.
 const IGNORED: [&str; 5] =
@@ -53,7 +53,7 @@ impl Streaming {
     }
 }
 
-/// How tokens are sampled, and for whom: the fields that chat completions and completions share.
+/// The fields that chat completions and completions share: sampling, limits, priority and client.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SamplingFields {
@@ -74,13 +74,21 @@ pub(super) struct SamplingFields {
     cache_salt: Option<String>,
     user: Option<String>,
     safety_identifier: Option<String>,
-    /// The field that sets the maximum number of tokens.
-    #[serde(skip, default = "max_tokens_field")]
-    limit_name: &'static str,
 }
 
-fn max_tokens_field() -> &'static str {
-    "max_tokens"
+/// Takes the field `name`, the number of most likely tokens to report.
+pub(super) fn take_top_log_probabilities(
+    fields: &mut JsonFields<'_>,
+    name: &str,
+) -> Result<Option<usize>, ApiError> {
+    let top: Option<usize> = fields.take(name)?;
+    match top.filter(|&top| top > MAX_TOP_LOG_PROBABILITIES) {
+        Some(top) => {
+            let message = format!("expected at most {MAX_TOP_LOG_PROBABILITIES}, got {top}");
+            Err(ApiError::invalid(name, message))
+        }
+        None => Ok(top),
+    }
 }
 
 impl SamplingFields {
@@ -97,9 +105,7 @@ impl SamplingFields {
 
     /// Sets the maximum number of tokens to that of `max_completion_tokens`, unless it is `None`.
     pub(super) fn limit(&mut self, max_tokens: Option<usize>) {
-        if max_tokens.is_some() {
-            (self.max_tokens, self.limit_name) = (max_tokens, "max_completion_tokens");
-        }
+        self.max_tokens = max_tokens.or(self.max_tokens);
     }
 
     /// Returns the requests for the choices of a prompt, which have consecutive seeds. Their prompts are to be set.
@@ -122,7 +128,7 @@ impl SamplingFields {
             return Err(ApiError::invalid("stop", message));
         }
         if self.max_tokens == Some(0) {
-            return Err(ApiError::invalid(self.limit_name, "must be at least 1"));
+            return Err(ApiError::invalid("max_tokens", "must be at least 1"));
         }
         if self.logit_bias.as_ref().is_some_and(|biases| biases.len() > MAX_BIASES) {
             return Err(ApiError::invalid("logit_bias", format!("expected at most {MAX_BIASES} tokens")));

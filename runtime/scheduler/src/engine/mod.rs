@@ -278,12 +278,7 @@ impl TokenEngine {
             inbox.is_closed.store(true, Ordering::Release);
             inbox.abort_pass(|_| true);
         }
-        // If the lock is taken, the thread that has it ends the requests after its pass.
-        if let Some(mut runners) = try_lock(&self.shared.runners) {
-            let now = self.shared.now();
-            runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));
-        }
-        self.shared.notify();
+        self.shared.collect();
     }
 }
 
@@ -318,6 +313,15 @@ impl Shared {
             self.notify();
         }
         has_run
+    }
+
+    /// Ends requests that were canceled; while a pass runs, its thread does so afterwards.
+    fn collect(&self) {
+        if let Some(mut runners) = try_lock(&self.runners) {
+            let now = self.now();
+            runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));
+        }
+        self.notify();
     }
 
     /// Wakes the threads that wait for progress.
@@ -396,11 +400,7 @@ impl RequestHandle {
     pub fn cancel(&self) {
         self.cancel.cancel();
         self.inbox.abort_pass(|_| false);
-        if let Some(mut runners) = try_lock(&self.shared.runners) {
-            let now = self.shared.now();
-            runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));
-        }
-        self.shared.notify();
+        self.shared.collect();
     }
 
     /// Returns whether it was canceled.

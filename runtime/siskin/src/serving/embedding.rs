@@ -156,6 +156,10 @@ impl EncoderQueue {
         outcome.unwrap_or_else(|_| Err(internal_error()))
     }
 
+    pub(super) fn max_tokens(&self) -> usize {
+        self.tokenizing.max_tokens()
+    }
+
     pub(super) fn windows<T: AsRef<str>>(
         &self,
         texts: &[T],

@@ -23,18 +23,20 @@ pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
 pub use siskin_scheduler::speculation::{NgramProposer, Proposer};
 pub use stream::GenerationStream;
 
+#[cfg(doc)]
+use crate::ErrorKind;
 use crate::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
 use crate::model::Model;
 use crate::session::SessionOptions;
 use crate::text::TextStream;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use embedding::EncoderQueue;
 use event_queue::EventQueue;
 use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
-use siskin_scheduler::request::RequestSpec;
+use siskin_scheduler::request::{RequestSpec, check_length};
 use siskin_scheduler::speculation::MAX_DRAFTS;
 use stream_sampler::StreamSampler;
 
@@ -230,20 +232,19 @@ impl Engine {
     /// As [`Engine::submit`].
     pub fn tokenize(&self, model: ModelId, prompt: &PromptInput) -> Result<Vec<u32>> {
         let tokens = prompt.tokens(&self.model(model)?)?;
-        match self.context_length(model) {
-            Some(limit) if tokens.len() > limit => {
-                let count = tokens.len();
-                let message =
-                    format!("{count} tokens exceed the context length of {limit}; shorten the input");
-                Err(Error::new(ErrorKind::TooLong, "prompt", message))
-            }
-            _ => Ok(tokens),
-        }
+        let context_length = self.context_length(model).unwrap_or_default();
+        check_length("prompt", tokens.len(), context_length)?;
+        Ok(tokens)
     }
 
     /// Returns the maximum length of a model's requests in tokens, the prompt included.
     pub fn context_length(&self, model: ModelId) -> Option<usize> {
         self.engine.context_length(model)
+    }
+
+    /// Returns the maximum length of an encoder's texts in tokens.
+    pub fn max_text_tokens(&self, encoder: EncoderId) -> Option<usize> {
+        self.lock().encoders.get(encoder.0).map(|encoder| encoder.max_tokens())
     }
 
     /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`.

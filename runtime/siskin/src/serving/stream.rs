@@ -101,8 +101,9 @@ impl GenerationStream {
                     all.push_str(&text);
                     match end {
                         StreamEnd::Finished(_) => {}
-                        StreamEnd::Canceled => return Err(Error::canceled("request")),
-                        StreamEnd::ReaderTooSlow => return Err(Error::canceled("request")),
+                        StreamEnd::Canceled | StreamEnd::ReaderTooSlow => {
+                            return Err(Error::canceled("request"));
+                        }
                         StreamEnd::DeadlineExceeded => {
                             return Err(Error::new(ErrorKind::Canceled, "request", "its deadline passed"));
                         }
