@@ -14,6 +14,7 @@ Warp* warps_of_block;
 Group block_group;
 unsigned char* shared_memory;
 size_t shared_size;
+uint64_t arrivals;
 
 static const size_t STACK_SIZE = 128 << 10;
 static const size_t MAX_SHARED = 227 << 10;
@@ -61,6 +62,7 @@ static void fiber_main() {
         kernel->call(arguments);
         Fiber& own = fibers[current->number];
         own.done = true;
+        arrivals++;
         if (own_warp().arrived > 0) fail("a thread returns while others of its warp wait for it");
         leave_group(own_warp());
         leave_group(block_group);
@@ -99,18 +101,13 @@ static void run_block(int threads) {
         fibers[i].thread.copies.clear();
         fibers[i].done = false;
     }
-    auto progress = [&] {
-        uint64_t sum = block_group.generation + (uint64_t)block_group.arrived + (uint64_t)(threads - block_group.alive);
-        for (int i = 0; i * 32 < threads; i++) sum += warps[i].generation * 64 + (uint64_t)warps[i].arrived;
-        return sum;
-    };
     while (block_group.alive > 0 && failure.empty()) {
-        uint64_t before = progress();
+        uint64_t before = arrivals;
         for (int i = 0; i < threads && failure.empty(); i++) {
             int number = reverse_order ? threads - 1 - i : i;
             if (!fibers[number].done) resume(number);
         }
-        if (failure.empty() && block_group.alive > 0 && progress() == before) {
+        if (failure.empty() && block_group.alive > 0 && arrivals == before) {
             for (int i = 0; i < threads; i++) {
                 if (!fibers[i].done) current = &fibers[i].thread;
             }

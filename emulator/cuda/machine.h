@@ -53,6 +53,8 @@ extern Warp* warps_of_block;
 extern Group block_group;
 extern unsigned char* shared_memory;
 extern size_t shared_size;
+// Threads that reached a barrier or returned, ever: without any, those that remain wait forever.
+extern uint64_t arrivals;
 void yield();
 [[noreturn]] void fail(const char* what);
 
@@ -60,6 +62,7 @@ inline void wait_in(Group& group, const char* barrier) {
     if (group.arrived > 0 && strcmp(group.barrier, barrier) != 0) fail("divergence: threads wait at different barriers");
     group.barrier = barrier;
     group.arrived++;
+    arrivals++;
     if (group.arrived == group.alive) {
         group.arrived = 0;
         group.generation++;
@@ -226,6 +229,42 @@ inline void mma(T, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsign
         for (int k = 0; k < 16; k++) sum += rows[i / 2][k] * columns[i % 2][k];
         sums[i] = (float)sum;
     }
+}
+
+inline int dot4(int a, int b, int c) {
+    for (int i = 0; i < 4; i++) c += (int)(signed char)(a >> 8 * i) * (int)(signed char)(b >> 8 * i);
+    return c;
+}
+
+inline unsigned permute_bytes(unsigned a, unsigned b, unsigned selector) {
+    uint64_t bytes = (uint64_t)b << 32 | a;
+    unsigned result = 0;
+    for (int i = 0; i < 4; i++) result |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return result;
+}
+
+inline void mma_bytes(int (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    auto word = [](unsigned low, unsigned high) { return (uint64_t)high << 32 | low; };
+    uint64_t(*lanes)[4] = exchange("mma_bytes", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
+    int own_row = lane() / 4, column = lane() % 4 * 2;
+    for (int i = 0; i < 4; i++) {
+        int sum = sums[i];
+        for (int k = 0; k < 8; k++) {
+            unsigned left = (unsigned)(lanes[own_row * 4 + k % 4][k / 4] >> 32 * (i / 2));
+            unsigned right = (unsigned)(lanes[(column + i % 2) * 4 + k % 4][2] >> 32 * (k / 4));
+            sum = dot4((int)left, (int)right, sum);
+        }
+        sums[i] = sum;
+    }
+}
+
+struct alignas(8) WordPair {
+    unsigned low, high;
+};
+
+inline WordPair load_streamed(const void* from) {
+    if ((uint64_t)from % 8 != 0) fail("a pair of words is not aligned to 8 bytes");
+    return *(const WordPair*)from;
 }
 
 inline void cp_async(void* to, const void* from, bool valid) {

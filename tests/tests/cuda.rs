@@ -4,6 +4,8 @@
 
 #[path = "cuda/adapters.rs"]
 mod adapters;
+#[path = "cuda/backend.rs"]
+mod backend;
 #[path = "cuda/common.rs"]
 mod common;
 #[path = "cuda/forward.rs"]

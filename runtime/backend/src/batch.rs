@@ -24,7 +24,8 @@ pub struct TokenRow {
 
 impl TokenRow {
     /// Writes the cosines, then the sines of its angles in a RoPE table.
-    pub(super) fn rope_frequencies(&self, table: &RopeTable, out: &mut [f32]) {
+    #[doc(hidden)]
+    pub fn rope_frequencies(&self, table: &RopeTable, out: &mut [f32]) {
         rope::cos_sin_of(&table.frequency(self.rope_length), table.magnitude, self.position as u32, out);
     }
 }
@@ -173,7 +174,8 @@ impl Batch {
 }
 
 /// Returns the position of a row in its sequence.
-pub(super) fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
+#[doc(hidden)]
+pub fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
     QueryPosition {
         position: row.position,
         encoded_length: blocks.encoded_length(row.sequence).unwrap_or(0),

@@ -46,11 +46,15 @@ pub mod cpu;
 pub mod external;
 pub mod external_model;
 pub mod governor;
-mod kv_storage;
+#[doc(hidden)]
+pub mod kv_storage;
 pub mod loaded_model;
 mod moe_routing;
 pub mod observer;
-mod position_bias;
+#[doc(hidden)]
+pub mod plan;
+#[doc(hidden)]
+pub mod position_bias;
 pub mod reference;
 mod state;
 pub mod thread_pool;
@@ -60,8 +64,10 @@ pub use backend::{
     Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
     MemoryUse, ModelPart, Module,
 };
+#[doc(hidden)]
+pub use batch::place;
 pub use batch::{Batch, TokenRow};
 pub use weights::{ModelWeights, WeightSource, Weights};
 
-use batch::{marked_place, place};
+use batch::marked_place;
 use position_bias::Distances;

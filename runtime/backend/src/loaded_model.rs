@@ -48,7 +48,7 @@ devices! {
 }
 
 /// Options for opening a model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ModelOptions {
     /// Compute threads; 0: one for each core that keeps up with the fastest.
     pub threads: usize,
@@ -56,6 +56,8 @@ pub struct ModelOptions {
     pub device: DeviceKind,
     /// CPU features that must not be used.
     pub disabled_cpu_features: CpuFeatures,
+    /// A backend of another crate, which then runs the model instead of [`Self::device`].
+    pub backend: Option<&'static (dyn Backend + Sync)>,
     /// Layer skipping (LayerSkip, arXiv:2404.16710): the input of a skipped layer becomes its output. Requires a model
     /// whose layers have the same structure.
     pub skip: LayerSet,
@@ -67,6 +69,7 @@ impl Default for ModelOptions {
             threads: 0,
             device: DeviceKind::default(),
             disabled_cpu_features: CpuFeatures::NONE,
+            backend: None,
             skip: LayerSet::NONE,
         }
     }
@@ -131,12 +134,12 @@ impl LoadedModel {
         };
         let adapter = adapter.map(place).transpose()?;
         let kernels = Kernels::for_cpu(Cpu::detect().without(options.disabled_cpu_features));
-        let backend: Box<dyn Backend> = match options.device {
-            DeviceKind::Reference => Box::new(ReferenceBackend),
-            DeviceKind::Auto | DeviceKind::Cpu => {
-                let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
-                Box::new(CpuBackend { kernels, threads: threads.min(MAX_THREADS) })
-            }
+        let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
+        let cpu = CpuBackend { kernels, threads: threads.min(MAX_THREADS) };
+        let backend: &dyn Backend = match (options.backend, options.device) {
+            (Some(backend), _) => backend,
+            (None, DeviceKind::Reference) => &ReferenceBackend,
+            (None, DeviceKind::Auto | DeviceKind::Cpu) => &cpu,
         };
         let none = AdapterTensors::default();
         let tensors = adapter.as_ref().map_or(&none, |(tensors, _)| tensors);

@@ -5,7 +5,7 @@ use siskin_graph::{Attention, AttentionMask, RelativePositionBias};
 
 /// The expanded biases of a graph.
 #[derive(Debug, Default)]
-pub(crate) struct Distances {
+pub struct Distances {
     /// The largest distance plus one.
     reach: usize,
     /// For each bias and head, a value for every distance from `1 − reach` to `reach − 1`.
@@ -16,7 +16,7 @@ pub(crate) struct Distances {
 
 impl Distances {
     /// Expands the biases of `attentions` for positions below `reach`.
-    pub(crate) fn new<'a>(
+    pub fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention>,
         weights: &Weights,
         reach: usize,
@@ -47,6 +47,16 @@ impl Distances {
             tables.push((bias, spread.collect()));
         }
         Self { reach, tables, blocks }
+    }
+
+    /// Returns the largest distance plus one.
+    pub fn reach(&self) -> usize {
+        self.reach
+    }
+
+    /// Returns the values of a bias, by head: one for every distance from `1 − reach` to `reach − 1`.
+    pub fn table(&self, bias: &RelativePositionBias) -> Option<&[f32]> {
+        self.tables.iter().find(|(known, _)| known == bias).map(|(_, numbers)| numbers.as_slice())
     }
 
     /// Returns the score bias of BigBird attention for the keys of a sequence of `text` tokens.

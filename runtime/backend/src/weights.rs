@@ -30,7 +30,7 @@ pub struct ModelWeights {
 
 impl ModelWeights {
     /// Finds the weights of all graphs.
-    pub(super) fn bind(source: &WeightSource<'_>) -> Result<Self> {
+    pub fn bind(source: &WeightSource<'_>) -> Result<Self> {
         let bind = |graph: &Option<Graph>| match graph {
             None => Ok(Weights::default()),
             Some(graph) => Weights::bind(graph, source.file, source.adapter),
@@ -47,12 +47,12 @@ impl ModelWeights {
     }
 
     /// Returns the bytes of the vectors (norms, biases), which are copied out of the file.
-    pub(super) fn vector_bytes(&self) -> usize {
+    pub fn vector_bytes(&self) -> usize {
         self.encoder.vector_bytes() + self.decoder.vector_bytes()
     }
 
     /// Returns the default element type of the KV cache: that of a model with f32 weights is f32.
-    pub(super) fn cache_type(&self) -> CacheType {
+    pub fn cache_type(&self) -> CacheType {
         match self.encoder.any_full_precision() || self.decoder.any_full_precision() {
             true => CacheType::F32,
             false => CacheType::F16,

@@ -115,6 +115,37 @@ __device__ __forceinline__ void mma(f16, float (&sums)[4], const unsigned (&a)[4
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Returns c plus the dot product of the four signed bytes of a with those of b.
+__device__ __forceinline__ int dot4(int a, int b, int c) { return __dp4a(a, b, c); }
+
+// Returns four bytes of the eight of a (0 to 3) and b (4 to 7), chosen by the nibbles of `selector`.
+__device__ __forceinline__ unsigned permute_bytes(unsigned a, unsigned b, unsigned selector) {
+    return __byte_perm(a, b, selector);
+}
+
+// mma of signed bytes: sums (16 × 8) += a (16 × 32) · b (32 × 8). A word holds four adjacent columns of a or rows of b:
+// a[0] and a[2] those that begin at 4 · (lane % 4) and 16 later of row lane / 4, a[1] and a[3] of row lane / 4 + 8; b0
+// and b1 likewise of column lane / 4. Sums as for 16-bit elements.
+__device__ __forceinline__ void mma_bytes(int (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two adjacent words, aligned to 8 bytes.
+struct alignas(8) WordPair {
+    unsigned low, high;
+};
+
+// Loads words that are read once and do not change: they bypass the L1 cache.
+__device__ __forceinline__ WordPair load_streamed(const void* from) {
+    WordPair words;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(words.low), "=r"(words.high)
+                 : "l"(__cvta_generic_to_global(from)));
+    return words;
+}
+
 // Starts an asynchronous copy of 16 bytes to shared memory; writes zeros if not `there`. Both addresses are
 // aligned to 16.
 __device__ __forceinline__ void cp_async(void* to, const void* from, bool there) {

@@ -1,13 +1,17 @@
 //! The sources of all kernels.
 
 /// Included headers, in order of dependency.
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 10] = [
     include_str!("../kernels/machine.cuh"),
     include_str!("../kernels/common.cuh"),
     include_str!("../kernels/sums.cuh"),
     include_str!("../kernels/attention.cuh"),
     include_str!("../kernels/attention_dense.cuh"),
     include_str!("../kernels/optimizer.cuh"),
+    include_str!("../kernels/exact.cuh"),
+    include_str!("../kernels/panel.cuh"),
+    include_str!("../kernels/panel_matmul.cuh"),
+    include_str!("../kernels/kv_cache.cuh"),
 ];
 
 /// A kernel file.
@@ -48,14 +52,21 @@ impl KernelSource {
         "fp8",
         "im2col",
         "indexing",
+        "kv_store",
         "linear_attention",
         "lion",
         "muon",
         "norm",
         "optimizer",
+        "paged_attention",
+        "panel_matmul_blocks",
+        "panel_matmul_floats",
+        "panel_matmul_k",
+        "panel_matmul_rows",
         "rope",
         "routers",
         "row_norms",
+        "row_ops",
         "sgd",
         "sums",
     ];
@@ -69,6 +80,12 @@ impl KernelSource {
             }
             name = &name[..name.rfind('_')?];
         }
+    }
+
+    /// Returns whether the file must be compiled without contraction of products and sums into fused multiply-adds: its
+    /// results have the bits of the CPU.
+    pub fn is_exact(&self) -> bool {
+        self.text.contains("#include \"exact.cuh\"")
     }
 
     fn has_entry(&self, name: &str) -> bool {
@@ -122,6 +139,14 @@ mod tests {
             ("rope_f32", "rope"),
             ("embed_backward_f32", "embed"),
             ("gather_rows_f32", "indexing"),
+            ("matmul_one_q4k", "panel_matmul_k"),
+            ("matmul_many_w8r", "panel_matmul_rows"),
+            ("matmul_few_q8", "panel_matmul_blocks"),
+            ("matmul_floats_f16", "panel_matmul_floats"),
+            ("paged_attention_int14_16", "paged_attention"),
+            ("merge_attention", "paged_attention"),
+            ("kv_store_int8", "kv_store"),
+            ("row_ops", "row_ops"),
         ];
         for (kernel, file) in rows {
             assert_eq!(KernelSource::of_kernel(kernel).map(|source| source.name), Some(file), "{kernel}");

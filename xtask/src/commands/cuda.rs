@@ -16,6 +16,8 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     run: cuda,
 };
 
+/// Files that include it have the bits of the CPU: products and sums are not contracted.
+const EXACT_HEADER: &str = "#include \"exact.cuh\"";
 const SOURCES: &str = "runtime/cuda/kernels";
 /// The output folder, with one file per source.
 pub(crate) const COMPILED: &str = "cuda";
@@ -134,6 +136,10 @@ fn text_of(files: &[PathBuf]) -> Result<String> {
 /// command and the sources that it was made from.
 fn compile(nvcc: &Path, devices: &[u32], source: &Path, shared: &str, target: &Path) -> Result<Vec<Kernel>> {
     let mut command = program(nvcc, &["-std=c++17", "-fatbin", "--threads", "0", "-Werror", "all-warnings"]);
+    let text = text_of(&[source.to_owned()])?;
+    if text.contains(EXACT_HEADER) {
+        command.arg("-fmad=false");
+    }
     for device in devices {
         command.args(["-gencode", &format!("arch=compute_{device},code=sm_{device}")]);
     }
@@ -143,7 +149,7 @@ fn compile(nvcc: &Path, devices: &[u32], source: &Path, shared: &str, target: &P
     let out = target.join(source.file_name().unwrap_or_default()).with_extension("fatbin");
     let record = out.with_extension("txt");
     command.arg("-Xptxas").arg("-v,-warn-lmem-usage").arg("-o").arg(&out).arg(source);
-    let inputs = format!("{}\n{shared}{}", shown(&command), text_of(&[source.to_owned()])?);
+    let inputs = format!("{}\n{shared}{text}", shown(&command));
     let known = std::fs::read_to_string(&record).unwrap_or_default();
     if let Some(log) = known.strip_prefix(&inputs).filter(|_| out.exists()) {
         return kernels(devices, log);

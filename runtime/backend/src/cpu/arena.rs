@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use siskin_format::{Error, ErrorKind, Result};
 
-use super::plan::BufferView;
+use crate::plan::BufferView;
 
 /// A cache line of f32 words, so that rows are aligned to cache lines.
 #[repr(C, align(64))]

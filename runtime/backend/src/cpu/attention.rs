@@ -8,7 +8,7 @@ use std::ops::Range;
 use siskin_kernels::ops::attention::{self as attend, CHUNK, KeySpan, QUERIES, Query};
 
 use super::CpuPass;
-use super::plan::BufferView;
+use crate::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
 use crate::block_table::CacheOptions;
 use siskin_graph::{Attention, AttentionMask};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::Batch;
 use super::matmul::PRODUCT_ROWS;
-use super::plan::{BufferView, Plan, PlanStep};
+use crate::plan::{BufferView, Plan, PlanStep};
 use super::prefetch::PrefetchingWorker;
 use super::{CpuPass, Workspace};
 use crate::thread_pool::Worker;

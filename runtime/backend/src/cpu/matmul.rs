@@ -7,7 +7,7 @@ use siskin_kernels::panel::{InputKind, ROWS};
 
 use super::CpuPass;
 use super::observation::Observation;
-use super::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
+use crate::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
 use super::prefetch::PrefetchingWorker;
 use siskin_graph::ActivationFunction;
 use siskin_graph::Routing;

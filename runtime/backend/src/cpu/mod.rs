@@ -6,7 +6,6 @@ mod batch_parallel;
 mod matmul;
 mod module;
 mod observation;
-mod plan;
 mod prefetch;
 mod state;
 
@@ -30,7 +29,7 @@ use super::{Batch, Distances, TokenRow, Weights, marked_place};
 use crate::thread_pool::ThreadPool;
 use arena::ArenaView;
 use observation::Observation;
-use plan::{BufferView, Plan, PlanStep, RowOp};
+use crate::plan::{BufferView, Plan, PlanStep, RowOp};
 use prefetch::PrefetchingWorker;
 use siskin_format::{Error, Result};
 use siskin_graph::{Attention, AttentionMask, NormKind, Routing, RowKind};

@@ -7,7 +7,7 @@ use siskin_kernels::ops::Kernels;
 
 use super::arena::Arena;
 use super::observation::Observation;
-use super::plan::{BufferView, Plan};
+use crate::plan::{BufferView, Plan};
 use super::{BatchParallel, CpuPass, Workspace, scratch_size};
 use crate::block_table::CacheOptions;
 use crate::kv_storage::{KvStorage, KvStorageLayout};

@@ -6,7 +6,7 @@ use siskin_kernels::hadamard;
 use siskin_kernels::ops::matmul::Input;
 use siskin_kernels::ops::quantize::{QuantizedRowLayout, QuantizedRowReader};
 
-use super::plan::MatmulPart;
+use crate::plan::MatmulPart;
 use crate::observer::Observer;
 use siskin_graph::Graph;
 

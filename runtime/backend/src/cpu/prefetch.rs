@@ -7,7 +7,7 @@ use std::ops::Deref;
 use siskin_kernels::prefetch::{LINE, prefetch_l2};
 
 use super::CpuPass;
-use super::plan::PlanStep;
+use crate::plan::PlanStep;
 use crate::thread_pool::Worker;
 
 /// Up to this many rows, matmuls are memory-bound.

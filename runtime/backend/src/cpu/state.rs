@@ -4,7 +4,7 @@ use siskin_kernels::ops::attention::padded;
 
 use super::super::state::{self, COLUMNS, LinearAttentionHead};
 use super::CpuPass;
-use super::plan::BufferView;
+use crate::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
 use siskin_graph::{Attention, LinearAttention, LinformerProjection};
 

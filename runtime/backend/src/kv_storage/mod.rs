@@ -13,16 +13,18 @@ use siskin_kernels::ops::attention::{self, BLOCK, CacheType};
 
 /// The location of a layer's keys and values in the blocks of its group.
 #[derive(Clone, Copy, Debug)]
-struct LayerPlace {
-    group: usize,
-    offset: usize,
+pub struct LayerPlace {
+    /// The group.
+    pub group: usize,
+    /// Words from the start of a block to the layer.
+    pub offset: usize,
     /// Words of the keys (and of the values) of one head.
-    head_words: usize,
+    pub head_words: usize,
 }
 
 /// Where the keys, values and states of all layers are in the blocks of their groups.
 #[derive(Debug)]
-pub(super) struct KvStorageLayout {
+pub struct KvStorageLayout {
     layers: Vec<Option<LayerPlace>>,
     /// Offset of each recurrent state in the block of its group.
     states: Vec<usize>,
@@ -35,7 +37,7 @@ pub(super) struct KvStorageLayout {
 
 impl KvStorageLayout {
     /// Lays out the blocks for the attention layers and recurrent states of some passes.
-    pub(super) fn new(passes: &[ForwardPass], blocks: &BlockLayout) -> Result<Self> {
+    pub fn new(passes: &[ForwardPass], blocks: &BlockLayout) -> Result<Self> {
         let mut block_words = vec![0_usize; blocks.groups.len()];
         let types: Vec<CacheType> =
             blocks.groups.iter().map(|group| blocks.options.types.of(group.kind)).collect();
@@ -75,13 +77,40 @@ impl KvStorageLayout {
         Ok(Self { layers, states, block_words, types, state_group })
     }
 
+    /// Returns where the keys and values of a layer are.
+    pub fn layer(&self, layer: usize) -> Option<LayerPlace> {
+        *self.layers.get(layer)?
+    }
+
+    /// Returns the element type of a group.
+    pub fn cache_type(&self, group: usize) -> CacheType {
+        self.types[group]
+    }
+
+    /// Returns the words of a block of a group.
+    pub fn block_words(&self, group: usize) -> usize {
+        self.block_words[group]
+    }
+
+    /// Returns the format of the blocks of a group.
+    pub fn format(&self, group: usize) -> BlockFormat {
+        let element = match self.types[group] {
+            CacheType::F32 => "F32",
+            CacheType::F16 => "F16",
+            CacheType::Int8 => "Int8",
+            CacheType::Int14 => "Int14",
+        };
+        let words = self.block_words[group];
+        BlockFormat { name: format!("{element} {words}"), words }
+    }
+
     /// Returns the size of a block of each group.
-    pub(super) fn block_bytes(&self) -> Vec<usize> {
+    pub fn block_bytes(&self) -> Vec<usize> {
         self.block_words.iter().map(|words| words.saturating_mul(4)).collect()
     }
 
     /// Returns the bytes of all blocks, saturating.
-    pub(super) fn bytes(&self, blocks: &BlockLayout) -> usize {
+    pub fn bytes(&self, blocks: &BlockLayout) -> usize {
         let bytes = |(words, group): (&usize, &KvGroupLayout)| {
             words.saturating_mul(group.block_count).saturating_mul(4)
         };
@@ -120,14 +149,7 @@ impl BlockStorage for KvStorage {
     }
 
     fn format(&self, group: usize) -> Result<BlockFormat> {
-        let element = match self.layout.types[group] {
-            CacheType::F32 => "F32",
-            CacheType::F16 => "F16",
-            CacheType::Int8 => "Int8",
-            CacheType::Int14 => "Int14",
-        };
-        let words = self.groups[group].block_words();
-        Ok(BlockFormat { name: format!("{element} {words}"), words })
+        Ok(self.layout.format(group))
     }
 
     fn export(&self, group: usize, block: BlockId, out: &mut Vec<u8>) -> Result<()> {

@@ -39,6 +39,10 @@ pub struct CudaDevice {
     stream: CudaStream,
 }
 
+// SAFETY: the driver's functions can be called from any thread; every method makes the context current in the thread that
+// it is called from, and takes `&mut self` unless it only queries the device.
+unsafe impl Send for CudaDevice {}
+
 /// What enqueuing commands needs.
 struct CommandQueue {
     modules: LoadedModules,

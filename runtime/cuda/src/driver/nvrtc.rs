@@ -15,6 +15,8 @@ const FALLBACK_TARGET: &str = "compute_90";
 /// An NVRTC program, destroyed on drop.
 struct NvrtcProgram {
     program: nvrtc_sys::nvrtcProgram,
+    /// See [`KernelSource::is_exact`].
+    is_exact: bool,
     _text: CString,
 }
 
@@ -30,13 +32,14 @@ impl NvrtcProgram {
         let text = source.translation_unit();
         let text = CString::new(text).map_err(|error| failed("read kernels", error))?;
         let program = check("compile kernels", nvrtc::create_program(&text, None))?;
-        Ok(Self { program, _text: text })
+        Ok(Self { program, is_exact: source.is_exact(), _text: text })
     }
 
     fn compile(&self, target: &str) -> std::result::Result<(), nvrtc::NvrtcError> {
         let target = format!("--gpu-architecture={target}");
         // Without the second option, NVRTC takes nested functions for host functions.
-        let options = ["--std=c++17", "-default-device", &target];
+        let mut options = vec!["--std=c++17", "-default-device", &target];
+        options.extend(self.is_exact.then_some("--fmad=false"));
         // SAFETY: the program lives as long as `self`.
         unsafe { nvrtc::compile_program(self.program, &options) }
     }

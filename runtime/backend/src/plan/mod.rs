@@ -1,4 +1,5 @@
-//! Lowers a graph to a plan: buffers, fused matmuls and the order of steps. Plain data, printable.
+//! Lowers a graph to a plan: buffers, fused matmuls and the order of steps. Plain data, printable, which the CPU backend
+//! and backends in other crates interpret.
 
 mod buffers;
 mod build;
@@ -18,7 +19,7 @@ use siskin_kernels::panel::InputKind;
 
 /// A range of columns of a buffer in the arena. Row r begins at `offset + r · stride`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BufferView {
+pub struct BufferView {
     /// Words from the start of the arena to the first column of row 0.
     pub offset: usize,
     /// Words from one row to the next.
@@ -29,7 +30,7 @@ pub(crate) struct BufferView {
 
 /// A row-wise operation.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum RowOp {
+pub enum RowOp {
     /// Computes the RoPE cosines and sines of the row's position.
     RopeCosSin { rope: usize, to: BufferView },
     /// Looks up the token embedding.
@@ -91,7 +92,7 @@ pub(crate) enum RowOp {
 
 /// A matrix, or a range of its rows, and where its outputs go.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct MatmulPart {
+pub struct MatmulPart {
     pub weight: WeightId,
     pub bias: Option<WeightId>,
     /// The first row, which begins a panel; 0 unless gate and up are one matrix.
@@ -101,7 +102,7 @@ pub(crate) struct MatmulPart {
 
 /// The epilogue of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Epilogue {
+pub enum Epilogue {
     /// None.
     Nothing,
     /// Residual: adds a view.
@@ -115,7 +116,7 @@ pub(crate) enum Epilogue {
 
 /// A parallel step; all workers synchronize at its end.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PlanStep {
+pub enum PlanStep {
     /// Row-wise operations.
     Rows { rows: RowKind, ops: Vec<RowOp> },
     /// Matmuls of the same rows with some matrices. `input` has the input kind of these matrices.
@@ -142,7 +143,7 @@ pub(crate) enum PlanStep {
 
 /// Everything to execute for one batch.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     pub steps: Vec<PlanStep>,
     pub ropes: Vec<siskin_graph::RopeTable>,
     /// Size of the arena in words.
@@ -155,7 +156,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Returns the maximum number of rows of a kind.
-    pub(crate) fn row_count(&self, rows: RowKind) -> usize {
+    pub fn row_count(&self, rows: RowKind) -> usize {
         self.max_rows.of(rows)
     }
 }

@@ -8,8 +8,8 @@ use siskin_kernels::panel::InputKind;
 
 /// Appends the steps of an operation to a plan.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no lowering to a CPU plan",
-    note = "implement `PlanLowering` for it in `runtime/backend/src/cpu/plan/`"
+    message = "`{Self}` has no lowering to a plan",
+    note = "implement `PlanLowering` for it in `runtime/backend/src/plan/`"
 )]
 pub(super) trait PlanLowering {
     /// Returns the input of a node in whose buffer its output is, if it has none of its own.
@@ -62,7 +62,7 @@ pub(super) struct Planner<'a> {
 
 impl Plan {
     /// Builds the plan of `graph` for up to `batch` rows with up to `output_rows` output rows.
-    pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, output_rows: usize) -> Result<Self> {
+    pub fn build(graph: &Graph, weights: &Weights, batch: usize, output_rows: usize) -> Result<Self> {
         let frames = batch.saturating_mul(graph.frames_per_row());
         let max_rows = RowCounts { tokens: batch, outputs: output_rows, frames };
         if graph.nodes.is_empty() {

@@ -1,0 +1,269 @@
+//! What is copied to the device for each batch: tokens, positions, ranges of keys, and block lists, at fixed places for
+//! batches of up to a number of rows.
+
+use siskin_backend::block_table::{BlockTable, SequenceId};
+use siskin_backend::kv_storage::KvStorageLayout;
+use siskin_backend::{Batch, place};
+use siskin_device::DevicePtr;
+use siskin_format::{Error, Result};
+use siskin_graph::{Attention, AttentionMask, RopeTable, RowKind};
+use siskin_kernels::ops::attention::{BLOCK, CHUNK, RUNS};
+
+/// Words of the key ranges of a row: the first position of each, then the last: `QueryRanges` in `paged_attention.cu`.
+const RANGE_WORDS: usize = 2 * RUNS;
+/// Tables begin at multiples of this many words.
+const ALIGNMENT: usize = 4;
+
+/// Where the tables are, in words from the first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BatchTables {
+    /// The maximum number of rows.
+    rows: usize,
+    /// The number of tokens, then that of output rows.
+    counts: usize,
+    pub tokens: usize,
+    pub token_types: usize,
+    pub positions: usize,
+    pub output_rows: usize,
+    /// The cosines and sines of each row, for each RoPE table that the graph uses, with words per row.
+    ropes: Vec<(usize, usize, usize)>,
+    /// External input, with words per row.
+    external: Option<(usize, usize)>,
+    groups: Vec<GroupTables>,
+    masks: Vec<(Attention, usize)>,
+    tiles: Vec<TileTable>,
+    /// The end of the tables, where block lists begin.
+    lists: usize,
+}
+
+/// The blocks of a KV cache group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupTables {
+    group: usize,
+    /// By row: the block of its position.
+    pub stores: usize,
+    /// By row: where the block list of its sequence begins, counted from the first list.
+    pub starts: usize,
+}
+
+/// Rows that attention kernels compute together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TileTable {
+    /// The maximum number of rows in a tile.
+    rows: usize,
+    /// The number of tiles.
+    pub count: usize,
+    /// By tile: its first row and its number of rows.
+    pub tiles: usize,
+}
+
+impl BatchTables {
+    /// Creates tables for batches of up to `rows` rows.
+    pub(crate) fn new(rows: usize) -> Self {
+        let mut tables = Self { rows, ..Self::default() };
+        tables.counts = tables.add(4);
+        tables.tokens = tables.add(rows);
+        tables.token_types = tables.add(rows);
+        tables.positions = tables.add(rows);
+        tables.output_rows = tables.add(rows);
+        tables
+    }
+
+    fn add(&mut self, words: usize) -> usize {
+        let start = self.lists;
+        self.lists = (start + words).next_multiple_of(ALIGNMENT);
+        start
+    }
+
+    /// Returns where the number of rows of a kind is.
+    pub(crate) fn count(&self, rows: RowKind) -> usize {
+        self.counts + usize::from(rows == RowKind::Outputs)
+    }
+
+    /// Returns where the cosines and sines of a RoPE table are, adding them on first use.
+    pub(crate) fn rope(&mut self, rope: usize, columns: usize) -> usize {
+        if let Some((_, start, _)) = self.ropes.iter().find(|(known, ..)| *known == rope) {
+            return *start;
+        }
+        let start = self.add(self.rows * columns);
+        self.ropes.push((rope, start, columns));
+        start
+    }
+
+    /// Returns where the external input is.
+    pub(crate) fn external_input(&mut self, columns: usize) -> usize {
+        if let Some((start, _)) = self.external {
+            return start;
+        }
+        let start = self.add(self.rows * columns);
+        self.external = Some((start, columns));
+        start
+    }
+
+    /// Returns the tables of a KV cache group, adding them on first use.
+    pub(crate) fn group(&mut self, group: usize) -> GroupTables {
+        if let Some(known) = self.groups.iter().find(|known| known.group == group) {
+            return *known;
+        }
+        let tables = GroupTables { group, stores: self.add(self.rows), starts: self.add(self.rows) };
+        self.groups.push(tables);
+        tables
+    }
+
+    /// Returns where the key ranges of an attention mask are, adding them on first use.
+    pub(crate) fn ranges(&mut self, attention: &Attention) -> usize {
+        let same = |known: &Attention| {
+            known.attention_mask == attention.attention_mask && known.projection == attention.projection
+        };
+        if let Some((_, start)) = self.masks.iter().find(|(known, _)| same(known)) {
+            return *start;
+        }
+        let start = self.add(self.rows * RANGE_WORDS);
+        self.masks.push((attention.clone(), start));
+        start
+    }
+
+    /// Returns the tiles of up to `rows` rows, adding them on first use.
+    pub(crate) fn tiles(&mut self, rows: usize) -> TileTable {
+        if let Some(known) = self.tiles.iter().find(|known| known.rows == rows) {
+            return *known;
+        }
+        let count = self.add(1);
+        let table = TileTable { rows, count, tiles: self.add(2 * self.rows) };
+        self.tiles.push(table);
+        table
+    }
+
+    /// Returns the address of a place in tables that are at `base`.
+    pub(crate) fn ptr(base: DevicePtr, place: usize) -> DevicePtr {
+        base + 4 * place as DevicePtr
+    }
+
+    /// Returns where block lists begin.
+    pub(crate) fn lists(&self) -> usize {
+        self.lists
+    }
+
+    /// Fills `words` with the tables of a batch. Returns the number of words to copy.
+    ///
+    /// # Errors
+    /// If the block lists of the batch do not fit.
+    pub(crate) fn fill(
+        &self,
+        ropes: &[RopeTable],
+        batch: &Batch,
+        table: &BlockTable,
+        storage: &KvStorageLayout,
+        words: &mut [u32],
+    ) -> Result<usize> {
+        words[self.counts] = batch.rows.len() as u32;
+        words[self.counts + 1] = batch.output_rows.len() as u32;
+        for (row, token) in batch.rows.iter().enumerate() {
+            words[self.tokens + row] = token.token;
+            words[self.token_types + row] = token.token_type;
+            words[self.positions + row] = token.position as u32;
+        }
+        for (index, row) in batch.output_rows.iter().enumerate() {
+            words[self.output_rows + index] = *row as u32;
+        }
+        self.fill_floats(ropes, batch, words);
+        for (attention, start) in &self.masks {
+            for (row, token) in batch.rows.iter().enumerate() {
+                let place = place(*token, table);
+                let (first, last) = attention.seen(place);
+                let ranges = &mut words[start + row * RANGE_WORDS..][..RANGE_WORDS];
+                let others = attention.also_seen(place).map(|range| range.unwrap_or((1, 0)));
+                let all = [(first, last)].into_iter().chain(others);
+                let (firsts, lasts) = ranges.split_at_mut(RUNS);
+                for ((first, last), range) in firsts.iter_mut().zip(lasts).zip(all) {
+                    (*first, *last) = (range.0 as u32, range.1 as u32);
+                }
+            }
+        }
+        for tiles in &self.tiles {
+            let mut count = 0;
+            let mut row = 0;
+            for rows in batch.rows.chunk_by(|a, b| a.sequence == b.sequence) {
+                for tile in rows.chunks(tiles.rows) {
+                    words[tiles.tiles + 2 * count] = row;
+                    words[tiles.tiles + 2 * count + 1] = tile.len() as u32;
+                    row += tile.len() as u32;
+                    count += 1;
+                }
+            }
+            words[tiles.count] = count as u32;
+        }
+        self.fill_lists(batch, table, storage, words)
+    }
+
+    fn fill_floats(&self, ropes: &[RopeTable], batch: &Batch, words: &mut [u32]) {
+        let mut angles = [0.0; 1024];
+        for &(rope, start, columns) in &self.ropes {
+            for (row, token) in batch.rows.iter().enumerate() {
+                let angles = &mut angles[..columns];
+                token.rope_frequencies(&ropes[rope], angles);
+                let out = &mut words[start + row * columns..][..columns];
+                out.iter_mut().zip(angles).for_each(|(word, angle)| *word = angle.to_bits());
+            }
+        }
+        if let Some((start, _)) = self.external {
+            let out = words[start..].iter_mut().zip(&batch.external_input);
+            out.for_each(|(word, value)| *word = value.to_bits());
+        }
+    }
+
+    fn fill_lists(
+        &self,
+        batch: &Batch,
+        table: &BlockTable,
+        storage: &KvStorageLayout,
+        words: &mut [u32],
+    ) -> Result<usize> {
+        let mut end = self.lists;
+        for tables in &self.groups {
+            debug_assert!(storage.block_words(tables.group) > 0, "a group without layers");
+            let mut current: Option<(SequenceId, usize)> = None;
+            for (row, token) in batch.rows.iter().enumerate() {
+                let Some(blocks) = table.blocks(token.sequence, tables.group) else { continue };
+                let start = match current {
+                    Some((sequence, start)) if sequence == token.sequence => start,
+                    _ => {
+                        let room = words.get_mut(end..end + blocks.len()).ok_or_else(|| {
+                            Error::argument("batch", "its sequences have more blocks than the backend has room for")
+                        })?;
+                        room.iter_mut().zip(blocks).for_each(|(word, block)| *word = *block as u32);
+                        let start = end - self.lists;
+                        end += blocks.len();
+                        current = Some((token.sequence, start));
+                        start
+                    }
+                };
+                words[tables.starts + row] = start as u32;
+                words[tables.stores + row] = blocks.get(token.position / BLOCK).map_or(0, |block| *block as u32);
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// Returns the maximum number of chunks of keys that a row of the batch attends to in its first range.
+pub(crate) fn max_chunks<'a>(
+    attentions: impl Iterator<Item = &'a Attention>,
+    batch: &Batch,
+    table: &BlockTable,
+) -> usize {
+    let mut chunks = 1;
+    let mut seen: [Option<AttentionMask>; 4] = [None; 4];
+    for attention in attentions {
+        if seen.contains(&Some(attention.attention_mask)) {
+            continue;
+        }
+        seen.rotate_right(1);
+        seen[0] = Some(attention.attention_mask);
+        for token in &batch.rows {
+            let (first, last) = attention.seen(place(*token, table));
+            chunks = chunks.max(last / CHUNK - first / CHUNK + 1);
+        }
+    }
+    chunks
+}

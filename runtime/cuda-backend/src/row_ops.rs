@@ -1,0 +1,118 @@
+//! Row-wise operations as the kernel `row_ops` interprets them.
+
+use siskin_device::DevicePtr;
+
+/// What an operation does. The order is that of `RowOpCode` in `runtime/cuda/kernels/row_ops.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowOpCode {
+    Copy,
+    Select,
+    Embed,
+    Norm,
+    Rope,
+    Pointwise,
+    Gate,
+    ClampedGate,
+    Add,
+    Affine,
+    RepeatColumns,
+    L2Normalize,
+    DecayGate,
+    Route,
+    Combine,
+    Quantize,
+    QuantizeRotated,
+}
+
+/// Rows on the device: the first, and words from one row to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceRows {
+    pub ptr: DevicePtr,
+    pub stride: usize,
+}
+
+/// Parameters of an operation.
+pub(crate) const PARAMETERS: usize = 8;
+
+/// An operation: the fields of `RowOp` in `row_ops.cu`, each eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EncodedRowOp {
+    pub code: RowOpCode,
+    pub from: DeviceRows,
+    pub other: DeviceRows,
+    pub to: DeviceRows,
+    pub columns: usize,
+    pub parameters: [u64; PARAMETERS],
+}
+
+impl EncodedRowOp {
+    pub(crate) fn new(code: RowOpCode, from: DeviceRows, to: DeviceRows, columns: usize) -> Self {
+        Self { code, from, other: DeviceRows::default(), to, columns, parameters: [0; PARAMETERS] }
+    }
+
+    pub(crate) fn other(self, other: DeviceRows) -> Self {
+        Self { other, ..self }
+    }
+
+    pub(crate) fn parameters<const N: usize>(mut self, parameters: [u64; N]) -> Self {
+        self.parameters[..N].copy_from_slice(&parameters);
+        self
+    }
+
+    /// Appends the bytes.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let words = [
+            self.code as u64,
+            self.from.ptr,
+            self.from.stride as u64,
+            self.other.ptr,
+            self.other.stride as u64,
+            self.to.ptr,
+            self.to.stride as u64,
+            self.columns as u64,
+        ];
+        out.extend(words.iter().chain(&self.parameters).flat_map(|word| word.to_le_bytes()));
+    }
+
+    /// Returns the floats of shared memory that the operation needs, and those with which it is faster.
+    pub(crate) fn shared_floats(&self) -> [usize; 2] {
+        if self.code != RowOpCode::Norm {
+            return [0, 0];
+        }
+        let group = (self.parameters[4] as usize).max(1);
+        let statistics = 2 * (self.columns / group);
+        [statistics, statistics + self.columns]
+    }
+}
+
+/// Returns the bits of a float, as a parameter.
+pub(crate) fn bits(value: f32) -> u64 {
+    u64::from(value.to_bits())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siskin_cuda::KernelSource;
+
+    #[test]
+    fn codes_are_those_of_the_kernel() {
+        let source = KernelSource::of_kernel("row_ops").expect("the kernel");
+        let list = source.text.split_once("enum RowOpCode {").and_then(|(_, rest)| rest.split_once("};"));
+        let names: Vec<String> = list
+            .expect("the enum")
+            .0
+            .split(',')
+            .map(|name| name.trim().trim_start_matches("ROW_").replace('_', "").to_lowercase())
+            .filter(|name| !name.is_empty())
+            .collect();
+        use RowOpCode::*;
+        let codes = [
+            Copy, Select, Embed, Norm, Rope, Pointwise, Gate, ClampedGate, Add, Affine, RepeatColumns, L2Normalize,
+            DecayGate, Route, Combine, Quantize, QuantizeRotated,
+        ];
+        let own: Vec<String> = codes.iter().map(|code| format!("{code:?}").to_lowercase()).collect();
+        assert_eq!(names, own);
+        assert!(codes.iter().zip(0..).all(|(code, number)| *code as u64 == number));
+    }
+}
