@@ -63,15 +63,15 @@ fn test(
 ) -> Result<(Vec<&'static str>, Option<String>)> {
     let file = open.file(path)?;
     let adapter = beside.map(|beside| siskin_convert::open_adapter(beside, &file)).transpose()?;
-    let model = |device| {
-        let (file, options) = (file.clone(), ModelOptions { device, ..*options });
+    let model = |device, backend| {
+        let (file, options) = (file.clone(), ModelOptions { device, backend, ..*options });
         match &adapter {
             Some(adapter) => Model::with_adapter(file, adapter, &options),
             None => Model::from_file(file, &options),
         }
     };
-    let model_under_test = model(DeviceKind::Cpu)?;
-    let (found, expected) = (logits(&model_under_test)?, logits(&model(DeviceKind::Reference)?)?);
+    let model_under_test = model(DeviceKind::Cpu, options.backend)?;
+    let (found, expected) = (logits(&model_under_test)?, logits(&model(DeviceKind::Reference, None)?)?);
     let differing = found.iter().zip(&expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
     let furthest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     let same = differing == 0 && found.len() == expected.len();

@@ -8,6 +8,7 @@ mod built_in_model;
 mod chat;
 mod classify;
 mod convert;
+mod device;
 mod doctor;
 mod embed;
 mod env;

@@ -1,15 +1,14 @@
 //! Arguments shared by several commands, and the models they open.
 
+use crate::device::{DeviceArg, DeviceParser};
 use crate::output::{self, Bar};
 use crate::{built_in_model, input_path};
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
 use siskin::file::File;
 use siskin::governor::ThrottleTarget;
 use siskin::result_cache::{ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CacheType, CpuFeatures, DeviceKind, Encoder, EncoderOptions, Error, LayerSet, Model, ModelOptions,
+    CacheType, CpuFeatures, Encoder, EncoderOptions, Error, LayerSet, Model, ModelOptions,
     Result, SessionOptions, StreamingWindow,
 };
 use siskin_convert::{AdapterSource, OpenOptions, PackedCache};
@@ -129,35 +128,6 @@ pub(crate) fn model_context() -> Option<usize> {
     Some(MODEL_CONTEXT.load(Ordering::Relaxed)).filter(|&context| context > 0)
 }
 
-/// Where a model runs.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct DeviceArg(DeviceKind);
-
-impl ValueEnum for DeviceArg {
-    fn value_variants<'a>() -> &'a [Self] {
-        const COUNT: usize = DeviceKind::ALL.len();
-        const ALL: [DeviceArg; COUNT] = {
-            let mut all = [DeviceArg(DeviceKind::Auto); COUNT];
-            let mut index = 0;
-            while index < COUNT {
-                all[index].0 = DeviceKind::ALL[index];
-                index += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let (name, help) = match self.0 {
-            DeviceKind::Auto => ("auto", "The fastest device that this build supports"),
-            DeviceKind::Cpu => ("cpu", "Optimized kernels for this CPU"),
-            DeviceKind::Reference => ("reference", "Scalar reference implementation, slow"),
-        };
-        Some(PossibleValue::new(name).help(help))
-    }
-}
-
 /// Options for running models.
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "Model")]
@@ -166,7 +136,7 @@ pub(crate) struct ModelArgs {
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
     /// Where the model runs
-    #[arg(long, alias = "executor", value_enum, default_value_t, value_name = "NAME")]
+    #[arg(long, alias = "executor", value_parser = DeviceParser, default_value_t, value_name = "NAME")]
     pub(crate) device: DeviceArg,
     /// Use only these CPU features: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -192,7 +162,8 @@ impl ModelArgs {
     pub(crate) fn options(&self) -> Result<ModelOptions> {
         let disabled_cpu_features = self.cpu_features.as_deref().map_or(Ok(CpuFeatures::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
-        Ok(ModelOptions { threads: self.threads, device: self.device.0, disabled_cpu_features, skip })
+        let (device, backend) = (self.device.kind(), self.device.backend()?);
+        Ok(ModelOptions { threads: self.threads, device, disabled_cpu_features, backend, skip })
     }
 
     /// Returns the same options without the adapter, for a second model.

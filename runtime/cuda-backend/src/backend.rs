@@ -23,13 +23,23 @@ impl CudaBackend {
         Self { device: SharedDevice::new(device) }
     }
 
-    /// Opens the GPU with this index, from 0.
+    /// Returns the GPU with this index, from 0, which all models of the process share. It is opened once.
     ///
     /// # Errors
     /// As `CudaDevice::open`.
     #[cfg(feature = "driver")]
-    pub fn open(index: usize) -> Result<Self> {
-        siskin_cuda::CudaDevice::open(index).map(Self::new)
+    pub fn shared(index: usize) -> Result<&'static Self> {
+        use std::collections::BTreeMap;
+        use std::sync::{Mutex, PoisonError};
+
+        static OPEN: Mutex<BTreeMap<usize, &'static CudaBackend>> = Mutex::new(BTreeMap::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(backend) = open.get(&index) {
+            return Ok(backend);
+        }
+        let backend: &'static Self = Box::leak(Box::new(Self::new(siskin_cuda::CudaDevice::open(index)?)));
+        open.insert(index, backend);
+        Ok(backend)
     }
 }
 

@@ -6,7 +6,7 @@
 //! that a list depends only on rounded sizes of the batch. The device replays an equal list as a captured graph.
 //!
 //! - [`CudaBackend`] is a device that loads models. It works on any [`Device`](siskin_device::Device); with the feature
-//!   `driver`, `CudaBackend::open` opens a GPU.
+//!   `driver`, `CudaBackend::shared` opens a GPU.
 //! - `weights` uploads the panels of a model as they are in the file.
 //! - `lowering` turns a plan into launches; `row_ops` encodes row-wise operations, which one kernel interprets.
 //! - `batch_tables` lays out and fills what is copied for each batch.

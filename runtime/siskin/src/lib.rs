@@ -35,6 +35,7 @@ pub use session::{
     FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Session, SessionMemory,
     SessionOptions, TextChunks,
 };
+pub use siskin_backend::Backend;
 pub use siskin_backend::block_table::KvBudget;
 pub use siskin_backend::cancel::CancelHandle;
 pub use siskin_backend::context::{BatchEntry, Context, OutputRows, Resources, SequenceInput};
