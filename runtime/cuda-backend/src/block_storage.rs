@@ -32,6 +32,11 @@ impl DeviceBlocks {
         Ok(Self { device: device.clone(), layout, pools })
     }
 
+    /// Returns the number of multiprocessors of the device.
+    pub(crate) fn multiprocessors(&self) -> usize {
+        self.device.lock().capabilities().multiprocessors
+    }
+
     /// Iterates over the addresses of the first block of each group.
     pub(crate) fn pools(&self) -> impl Iterator<Item = DevicePtr> {
         self.pools.iter().map(|pool| pool.ptr)

@@ -285,6 +285,7 @@ fn lower(
         slopes: &slopes,
         angles: &angles,
         places,
+        multiprocessors: blocks.multiprocessors(),
     };
     LoweredPass::new(plan, rows, &context)
 }

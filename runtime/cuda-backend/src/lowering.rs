@@ -11,16 +11,19 @@ use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::{InputKind, PanelType, ROWS};
 
 use crate::batch_tables::{BatchTables, TileTable};
-use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode, bits};
+use crate::row_ops::{CHUNK, DeviceRows, EncodedRowOp, RowOpCode, bits};
 use crate::weights::{DeviceMatrix, DeviceWeights};
 
 /// Threads of the kernels that have a block of this size.
 const THREADS: usize = 256;
 /// The maximum number of rows for the matmul kernels that read weights once for all rows, and for split keys.
 pub(crate) const FEW_ROWS: usize = 8;
-/// Rows and panels of a block of the matmul kernels for many rows.
-const MANY_ROWS: usize = 64;
+/// Rows and panels of a block of the matmul kernels for many rows: `ManyRows` in `panel_matmul.cuh`.
+const MANY_ROWS: usize = 48;
 const MANY_PANELS: usize = 8;
+/// Threads of a block of the matmul kernels for one row, and blocks that a multiprocessor runs at once.
+const ONE_ROW_THREADS: usize = 512;
+const ONE_ROW_BLOCKS: usize = 2;
 /// The floats of shared memory that a normalized row may take.
 const MAX_ROW_FLOATS: usize = 12 << 10;
 /// The bytes of a matrix in the parts of a matmul launch: `MatmulPart` in `panel_matmul.cuh`.
@@ -68,12 +71,12 @@ pub(crate) struct LoweredPass {
     /// Lists of row-wise operations and of matrices, which the launches refer to.
     pub constants: Vec<u8>,
     places: Places,
-    pub output: BufferView,
+    multiprocessors: usize,
 }
 
 /// A step; offsets count bytes of the constants.
 enum LoweredStep {
-    Rows { rows: RowKind, ops: usize, count: usize, shared_floats: usize },
+    Rows { rows: RowKind, ops: usize, count: usize, columns: usize, shared_floats: usize },
     Matmul { rows: RowKind, panel: PanelType, parts: usize, count: usize, panels: usize, input: DeviceRows, columns: usize },
     Launch { kernel: String, heads: usize, threads: usize, arguments: Vec<KernelArgument> },
     Attention(Box<AttentionStep>),
@@ -107,6 +110,8 @@ pub(crate) struct PassContext<'a> {
     /// Returns rows of angles by position for an operation that computes them; `None`: computed for each batch.
     pub angles: &'a dyn Fn(&RowOp) -> Option<DeviceRows>,
     pub places: Places,
+    /// The multiprocessors of the device.
+    pub multiprocessors: usize,
 }
 
 impl LoweredPass {
@@ -127,7 +132,7 @@ impl LoweredPass {
         }
         lowering.flush();
         let Lowering { tables, steps, constants, .. } = lowering;
-        Ok(Self { tables, steps, constants, places: context.places, output: plan.output })
+        Ok(Self { tables, steps, constants, places: context.places, multiprocessors: context.multiprocessors })
     }
 
     /// Returns the launches for a batch, with the constants at `constants`.
@@ -136,14 +141,19 @@ impl LoweredPass {
         let at = |offset: usize| KernelArgument::Ptr(constants + offset as DevicePtr);
         for step in &self.steps {
             match step {
-                LoweredStep::Rows { rows, ops, count, shared_floats } => {
-                    let arguments =
-                        [at(*ops), int(*count), self.count(*rows), int(*shared_floats)];
-                    let grid = GridSize::linear(shape.of(*rows));
+                LoweredStep::Rows { rows, ops, count, columns, shared_floats } => {
+                    // Few rows are divided among blocks by columns.
+                    let per_row = (2 * self.multiprocessors / shape.of(*rows).max(1)).max(1);
+                    let chunk = columns.div_ceil(per_row).next_multiple_of(CHUNK);
+                    let chunks = columns.div_ceil(chunk.max(1)).max(1);
+                    let chunk = if chunks > 1 { chunk } else { 0 };
+                    let arguments = [at(*ops), int(*count), self.count(*rows), int(*shared_floats), int(chunk)];
+                    let grid = GridSize::new(shape.of(*rows), chunks, 1);
                     commands.kernel("row_ops", grid, THREADS, 4 * shared_floats, &arguments);
                 }
                 LoweredStep::Matmul { rows, panel, parts, count, panels, input, columns } => {
-                    let launch = MatmulLaunch { panel: *panel, panels: *panels, columns: *columns };
+                    let multiprocessors = self.multiprocessors;
+                    let launch = MatmulLaunch { panel: *panel, panels: *panels, columns: *columns, multiprocessors };
                     let parts = [at(*parts), int(*count), KernelArgument::Ptr(input.ptr)];
                     launch.append(&mut commands, shape.of(*rows), &parts, input.stride, self.count(*rows));
                 }
@@ -176,7 +186,9 @@ impl LoweredPass {
         let group = heads / kv_heads;
         let is_few = shape.rows <= FEW_ROWS;
         let is_split = step.can_split && shape.chunks > 0;
+        // With few keys, heads are computed apart for the sake of latency.
         let queries = match is_few {
+            true if !is_split => QUERIES[0],
             true => QUERIES.into_iter().find(|queries| *queries >= group).unwrap_or(QUERIES[2]),
             false => QUERIES[2],
         };
@@ -223,6 +235,7 @@ struct MatmulLaunch {
     panel: PanelType,
     panels: usize,
     columns: usize,
+    multiprocessors: usize,
 }
 
 impl MatmulLaunch {
@@ -245,10 +258,13 @@ impl MatmulLaunch {
         }
         let macros = blocks * self.panel.block_columns() / 64;
         let arguments = [&parts[..], &[count, int(macros)]].concat();
+        if rows == 1 {
+            let grid = GridSize::linear(self.panels.min(ONE_ROW_BLOCKS * self.multiprocessors));
+            return commands.kernel(&format!("matmul_one_{name}"), grid, ONE_ROW_THREADS, 0, &arguments);
+        }
         if rows <= FEW_ROWS {
-            let kind = if rows == 1 { "one" } else { "few" };
             let grid = GridSize::linear(self.panels);
-            return commands.kernel(&format!("matmul_{kind}_{name}"), grid, THREADS, 0, &arguments);
+            return commands.kernel(&format!("matmul_few_{name}"), grid, THREADS, 0, &arguments);
         }
         // A stage of shared memory: for each row 256 padded columns, scales, and sums for types with a minimum.
         let sums = match (self.panel.has_min(), self.panel.sub_block()) {
@@ -277,10 +293,6 @@ impl Lowering<'_> {
         match step {
             PlanStep::Rows { rows, ops } => {
                 for op in ops {
-                    // It reads rows that other blocks write.
-                    if matches!(op, RowOp::Im2col { .. } | RowOp::Dispatch { .. } | RowOp::Combine { .. } | RowOp::SelectOutputs { .. }) {
-                        self.flush();
-                    }
                     let op = self.row_op(op)?;
                     self.push(*rows, op);
                 }
@@ -297,7 +309,10 @@ impl Lowering<'_> {
 
     /// Appends an operation to the next launch.
     fn push(&mut self, rows: RowKind, op: EncodedRowOp) {
-        if self.pending.as_ref().is_some_and(|(pending, _)| *pending != rows) {
+        let follows = |(pending, ops): &(RowKind, Vec<EncodedRowOp>)| {
+            *pending == rows && ops.iter().all(|earlier| op.can_follow(earlier))
+        };
+        if !self.pending.as_ref().is_none_or(follows) {
             self.flush();
         }
         self.pending.get_or_insert_with(|| (rows, Vec::new())).1.push(op);
@@ -311,7 +326,8 @@ impl Lowering<'_> {
         let floats = |which: usize| list.iter().map(|op| op.shared_floats()[which]).max().unwrap_or(0);
         let fitting = list.iter().map(|op| op.shared_floats()[1]).filter(|floats| *floats <= MAX_ROW_FLOATS);
         let shared_floats = fitting.max().unwrap_or(0).max(floats(0));
-        self.steps.push(LoweredStep::Rows { rows, ops, count: list.len(), shared_floats });
+        let columns = list.iter().map(EncodedRowOp::padded_columns).max().unwrap_or(0);
+        self.steps.push(LoweredStep::Rows { rows, ops, count: list.len(), columns, shared_floats });
     }
 
     /// Appends a step that is not row-wise.
@@ -511,7 +527,22 @@ impl Lowering<'_> {
         check_mask(attention)?;
         let (place, layer) = self.layer(attention)?;
         let tables = self.tables.group(place.group);
+        let cache = self.context.storage.cache_type(place.group);
+        let columns = attention.kv_heads * attention.head_size;
         let (keys, values) = (self.rows(keys), self.rows(values));
+        if !cache.is_integer() {
+            let op = EncodedRowOp::new(RowOpCode::StoreKv, keys, DeviceRows::default(), columns).other(values);
+            self.push(RowKind::Tokens, op.parameters([
+                self.context.pools[place.group],
+                self.context.storage.block_words(place.group) as u64,
+                (place.offset as u64) << 32 | place.head_words as u64,
+                attention.head_size as u64,
+                self.table(tables.stores),
+                self.table(self.tables.positions),
+                u64::from(cache == CacheType::F16),
+            ]));
+            return Ok(());
+        }
         let rest = [
             KernelArgument::Ptr(keys.ptr),
             KernelArgument::Ptr(values.ptr),
@@ -522,7 +553,7 @@ impl Lowering<'_> {
             KernelArgument::Ptr(self.table(self.tables.positions)),
             KernelArgument::Ptr(self.table(self.tables.count(RowKind::Tokens))),
         ];
-        let kernel = format!("kv_store_{}", cache_name(self.context.storage.cache_type(place.group)));
+        let kernel = format!("kv_store_{}", cache_name(cache));
         let arguments = [&layer[..], &rest].concat();
         self.launch(LoweredStep::Launch { kernel, heads: attention.kv_heads, threads: 128, arguments });
         Ok(())

@@ -22,6 +22,7 @@ pub(crate) enum RowOpCode {
     Combine,
     Quantize,
     QuantizeRotated,
+    StoreKv,
 }
 
 /// Rows on the device: the first, and words from one row to the next.
@@ -30,6 +31,9 @@ pub(crate) struct DeviceRows {
     pub ptr: DevicePtr,
     pub stride: usize,
 }
+
+/// The columns by which a row is divided among blocks.
+pub(crate) const CHUNK: usize = 256;
 
 /// Parameters of an operation.
 pub(crate) const PARAMETERS: usize = 8;
@@ -74,6 +78,49 @@ impl EncodedRowOp {
         out.extend(words.iter().chain(&self.parameters).flat_map(|word| word.to_le_bytes()));
     }
 
+    /// Returns the columns that a launch is divided by: those of padded quantized rows.
+    pub(crate) fn padded_columns(&self) -> usize {
+        self.columns.next_multiple_of(CHUNK)
+    }
+
+    /// Returns whether the operation reads rows of `from` that are not its own.
+    fn reads_other_rows(&self) -> bool {
+        matches!(self.code, RowOpCode::Select | RowOpCode::Combine)
+    }
+
+    /// Returns whether a chunk of columns of the result only depends on the same columns of `from`.
+    fn is_local(&self) -> bool {
+        match self.code {
+            RowOpCode::Norm => CHUNK.is_multiple_of(self.parameters[4].max(1) as usize),
+            RowOpCode::Rope => CHUNK.is_multiple_of(self.parameters[0].max(1) as usize),
+            RowOpCode::RepeatColumns | RowOpCode::QuantizeRotated | RowOpCode::L2Normalize | RowOpCode::Route => false,
+            RowOpCode::Copy
+            | RowOpCode::Select
+            | RowOpCode::Embed
+            | RowOpCode::Pointwise
+            | RowOpCode::Gate
+            | RowOpCode::ClampedGate
+            | RowOpCode::Add
+            | RowOpCode::Affine
+            | RowOpCode::DecayGate
+            | RowOpCode::Combine
+            | RowOpCode::Quantize
+            | RowOpCode::StoreKv => true,
+        }
+    }
+
+    /// Returns whether the operation may follow `earlier` in a launch, whose blocks compute some columns of a row each.
+    pub(crate) fn can_follow(&self, earlier: &Self) -> bool {
+        let written = earlier.to.ptr..earlier.to.ptr + 4 * earlier.columns as DevicePtr;
+        let reads = |rows: DeviceRows, is_local: bool| {
+            let overlaps = rows.ptr < written.end && rows.ptr + 4 * self.columns as DevicePtr > written.start;
+            !overlaps || (is_local && rows.ptr == written.start)
+        };
+        // The angles of RoPE are read by all heads.
+        reads(self.from, self.is_local() && !self.reads_other_rows())
+            && reads(self.other, self.code != RowOpCode::Rope)
+    }
+
     /// Returns the floats of shared memory that the operation needs, and those with which it is faster.
     pub(crate) fn shared_floats(&self) -> [usize; 2] {
         if self.code != RowOpCode::Norm {
@@ -109,7 +156,7 @@ mod tests {
         use RowOpCode::*;
         let codes = [
             Copy, Select, Embed, Norm, Rope, Pointwise, Gate, ClampedGate, Add, Affine, RepeatColumns, L2Normalize,
-            DecayGate, Route, Combine, Quantize, QuantizeRotated,
+            DecayGate, Route, Combine, Quantize, QuantizeRotated, StoreKv,
         ];
         let own: Vec<String> = codes.iter().map(|code| format!("{code:?}").to_lowercase()).collect();
         assert_eq!(names, own);

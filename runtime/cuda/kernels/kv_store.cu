@@ -1,4 +1,4 @@
-// Appends keys and values to the KV cache: kernels/src/ops/attention/store/.
+// Appends keys and values to a KV cache of integers: kernels/src/ops/attention/store/. row_ops.cu stores floats.
 #include "exact.cuh"
 #include "kv_cache.cuh"
 
@@ -23,49 +23,36 @@ __device__ __forceinline__ void store_kv(const KvLayer& layer, const float* keys
     unsigned* value_words = key_words + layer.head_words;
     const float* key = keys + (long long)row * key_stride + head * head_size;
     const float* value = values + (long long)row * value_stride + head * head_size;
-    if constexpr (TYPE == KvType::F32 || TYPE == KvType::F16) {
-        for (int i = threadIdx.x; i < head_size; i += STORE_THREADS) {
-            int key_at = key_element(TYPE, columns, slot, i), value_at = value_element(TYPE, columns, slot, i);
-            if constexpr (TYPE == KvType::F32) {
-                reinterpret_cast<float*>(key_words)[key_at] = key[i];
-                reinterpret_cast<float*>(value_words)[value_at] = value[i];
+    __shared__ float row_values[MAX_INTEGER_COLUMNS];
+    // Of an int14 cache, the low digits follow the high ones.
+    int plane = KV_BLOCK * columns;
+    for (int i = threadIdx.x; i < columns; i += STORE_THREADS) row_values[i] = i < head_size ? key[i] : 0.0f;
+    if constexpr (TYPE == KvType::Int14) rotate_in_shared(row_values, columns, rotation_width(columns));
+    sync_block();
+    auto store = [&](unsigned* words, bool is_key, IntegerScale scale, int count) {
+        for (int i = threadIdx.x; i < count; i += STORE_THREADS) {
+            int number = rounded(row_values[i], scale.inverse);
+            int at = is_key ? key_element(TYPE, columns, slot, i) : value_element(TYPE, columns, slot, i);
+            signed char* bytes = reinterpret_cast<signed char*>(words);
+            if constexpr (TYPE == KvType::Int14) {
+                int high, low;
+                split_digits(number, high, low);
+                bytes[at] = (signed char)high;
+                bytes[plane + at] = (signed char)low;
             } else {
-                from_f32(reinterpret_cast<f16*>(key_words)[key_at], key[i]);
-                from_f32(reinterpret_cast<f16*>(value_words)[value_at], value[i]);
+                bytes[at] = (signed char)number;
             }
         }
-    } else {
-        __shared__ float row_values[MAX_INTEGER_COLUMNS];
-        // Of an int14 cache, the low digits follow the high ones.
-        int plane = KV_BLOCK * columns;
-        for (int i = threadIdx.x; i < columns; i += STORE_THREADS) row_values[i] = i < head_size ? key[i] : 0.0f;
-        if constexpr (TYPE == KvType::Int14) rotate_in_shared(row_values, columns, rotation_width(columns));
-        sync_block();
-        auto store = [&](unsigned* words, bool is_key, IntegerScale scale, int count) {
-            for (int i = threadIdx.x; i < count; i += STORE_THREADS) {
-                int number = rounded(row_values[i], scale.inverse);
-                int at = is_key ? key_element(TYPE, columns, slot, i) : value_element(TYPE, columns, slot, i);
-                signed char* bytes = reinterpret_cast<signed char*>(words);
-                if constexpr (TYPE == KvType::Int14) {
-                    int high, low;
-                    split_digits(number, high, low);
-                    bytes[at] = (signed char)high;
-                    bytes[plane + at] = (signed char)low;
-                } else {
-                    bytes[at] = (signed char)number;
-                }
-            }
-            if (threadIdx.x == 0) words[layer.head_words - KV_BLOCK + slot] = __float_as_uint(scale.scale);
-        };
-        IntegerScale scale = TYPE == KvType::Int14 ? rotated_integer_scale(row_values, columns)
-                                                   : row_integer_scale(row_values, head_size, 127.0f);
-        store(key_words, true, scale, columns);
-        sync_block();
-        for (int i = threadIdx.x; i < head_size; i += STORE_THREADS) row_values[i] = value[i];
-        sync_block();
-        scale = row_integer_scale(row_values, head_size, TYPE == KvType::Int14 ? 8127.0f : 127.0f);
-        store(value_words, false, scale, head_size);
-    }
+        if (threadIdx.x == 0) words[layer.head_words - KV_BLOCK + slot] = __float_as_uint(scale.scale);
+    };
+    IntegerScale scale = TYPE == KvType::Int14 ? rotated_integer_scale(row_values, columns)
+                                               : row_integer_scale(row_values, head_size, 127.0f);
+    store(key_words, true, scale, columns);
+    sync_block();
+    for (int i = threadIdx.x; i < head_size; i += STORE_THREADS) row_values[i] = value[i];
+    sync_block();
+    scale = row_integer_scale(row_values, head_size, TYPE == KvType::Int14 ? 8127.0f : 127.0f);
+    store(value_words, false, scale, head_size);
 }
 
 #define STORE_PARAMETERS \
@@ -74,8 +61,6 @@ __device__ __forceinline__ void store_kv(const KvLayer& layer, const float* keys
 #define STORE(TYPE) \
     store_kv<TYPE>(KvLayer{pool, block_words, offset, head_words}, keys, values, key_stride, value_stride, head_size, blocks, positions, *row_count)
 
-ENTRY(kv_store_f32, STORE_THREADS, STORE_PARAMETERS, STORE(KvType::F32))
-ENTRY(kv_store_f16, STORE_THREADS, STORE_PARAMETERS, STORE(KvType::F16))
 ENTRY(kv_store_int8, STORE_THREADS, STORE_PARAMETERS, STORE(KvType::Int8))
 ENTRY(kv_store_int14, STORE_THREADS, STORE_PARAMETERS, STORE(KvType::Int14))
 

@@ -111,7 +111,7 @@ __device__ __forceinline__ void score_position(const AttentionCall& call, const 
 #pragma unroll
         for (int q = 0; q < QUERIES; q++) dots[q] = 0.0f;
         int start = key_element(TYPE, columns, slot, 0);
-#pragma unroll 8
+#pragma unroll 16
         for (int e = 0; e < call.head_size; e++) {
             float key;
             if constexpr (TYPE == KvType::F32) key = reinterpret_cast<const float*>(keys)[start + e * KV_PANEL];
@@ -236,7 +236,7 @@ __device__ __forceinline__ float weigh_column(const AttentionCall& call, const Q
         for (int block = first / KV_BLOCK; block <= last / KV_BLOCK; block++) {
             const unsigned* values = kv_keys(call.layer, blocks[block], kv_head) + call.layer.head_words;
             int from = max(first, block * KV_BLOCK), end = min(last + 1, block * KV_BLOCK + KV_BLOCK);
-#pragma unroll 8
+#pragma unroll 16
             for (int position = from; position < end; position++) {
                 float value;
                 int at = position % KV_BLOCK * columns + column;

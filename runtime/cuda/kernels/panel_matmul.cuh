@@ -62,14 +62,210 @@ __device__ __forceinline__ WordPair half_of_columns(WordPair b, int sub) {
     return lane() % 4 / 2 == sub ? b : WordPair{0, 0};
 }
 
-// Up to ROWS rows, of which there are at most eight. A block computes one panel. Its warps take macro-blocks by turns: a
-// round covers WARPS · UNITS of them. The integer sums of a round go to shared memory, from where one thread for each
-// output continues its chain while the others begin the next round.
-template <class P, int ROWS> struct FewRows {
-    static constexpr int WARPS = 8, UNITS = ROWS == 1 ? 2 : 1;
+__device__ __forceinline__ int total_panels(const MatmulPart* parts, int part_count) {
+    const MatmulPart& last = parts[part_count - 1];
+    return last.first_panel + (last.outputs + PANEL_ROWS - 1) / PANEL_ROWS;
+}
+
+template <class P> __device__ __forceinline__ const byte* panel_of_part(const MatmulPart& part, int panel, int macros) {
+    return part.weights + (panel - part.first_panel) * panel_bytes<P>(macros);
+}
+
+// One row. Blocks stay for several panels, so that weights are loaded without pause. The warps of a block share a panel: a
+// round covers a macro-block or two for each of them. The integer sums of a round go to shared memory, from where one
+// thread for each output continues its chain while the others begin the next round.
+template <class P> struct OneRow {
+    static constexpr int WARPS = 16, UNITS = P::SUBS == 2 ? 2 : 1;
     static constexpr int ROUND_MACROS = WARPS * UNITS, ROUND_SUBS = ROUND_MACROS * P::SUBS;
-    // Sums that a lane keeps of each product: rows 2g and 2g + 1 of the panel, and activation rows 2t and 2t + 1.
-    static constexpr int SUMS = ROWS == 1 ? 2 : 4;
+    // Sub-blocks whose scales a lane computes: those of row lane % 16.
+    static constexpr int LANE_SUBS = P::SUBS / 2;
+
+    // Two factors of a term of a chain.
+    struct alignas(8) Term {
+        float a, b;
+    };
+
+    // What a round leaves in shared memory: sums and scales, and minimums with the sums of the row.
+    struct Round {
+        Term products[ROUND_SUBS][PANEL_ROWS];
+        Term minimums[P::HAS_MINIMUM ? ROUND_SUBS : 1][PANEL_ROWS];
+    };
+
+    // A macro-block, loaded before it is needed.
+    struct Unit {
+        PanelWords<P> halves[2];
+        WordPair columns[2];
+        ScaleFields fields[LANE_SUBS];
+        float row_scales[LANE_SUBS], row_sums[LANE_SUBS];
+    };
+
+    static __device__ __forceinline__ void load(Unit& unit, const byte* panel, const QuantizedRows& rows, int macro) {
+        const byte* planes = macro_planes<P>(panel, macro);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            unit.halves[half] = load_panel_words<P>(planes, half);
+            unit.columns[half] = {0, 0};
+            // Only the first column of b is used.
+            if (lane() < 4) unit.columns[half] = reinterpret_cast<const WordPair*>(rows.words + macro * 16 + half * 8)[lane()];
+        }
+        if constexpr (!P::IS_ROW) {
+            const byte* block = block_of_macro<P>(panel, macro);
+#pragma unroll
+            for (int i = 0; i < LANE_SUBS; i++) {
+                int sub = lane() / 16 + 2 * i;
+                unit.fields[i] = P::fields(block, macro % P::MACROS, sub, lane() % 16);
+                unit.row_scales[i] = rows.scales(0)[macro * 2 + sub * P::SUB / 32];
+                if constexpr (P::HAS_MINIMUM && P::SUB == 32) unit.row_sums[i] = rows.scaled_sums(0)[macro * 2 + sub];
+                if constexpr (P::HAS_MINIMUM && P::SUB == 16) unit.row_sums[i] = (float)rows.sums(0)[macro * 4 + sub];
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void finish_unit(Round& round, const Unit& unit, int index) {
+        int g = lane() / 4, t = lane() % 4;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            unsigned a[4];
+            panel_operand<P>(a, unit.halves[half]);
+#pragma unroll
+            for (int sub = 0; sub < LANE_SUBS; sub++) {
+                WordPair b = P::SUB == 16 ? half_of_columns(unit.columns[half], sub) : unit.columns[half];
+                int sums[4] = {0, 0, 0, 0};
+                mma_bytes(sums, a, b.low, b.high);
+                Term* products = round.products[index * P::SUBS + half * LANE_SUBS + sub];
+                if (t == 0) {
+                    products[2 * g].a = (float)sums[0];
+                    products[2 * g + 1].a = (float)sums[2];
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < LANE_SUBS; i++) {
+            SubBlockScale scale = P::scale(unit.fields[i]);
+            int sub = index * P::SUBS + lane() / 16 + 2 * i;
+            round.products[sub][lane() % 16].b = scale.scale * unit.row_scales[i];
+            if constexpr (P::HAS_MINIMUM) {
+                float row_sum = P::SUB == 16 ? unit.row_scales[i] * unit.row_sums[i] : unit.row_sums[i];
+                round.minimums[sub][lane() % 16] = {scale.minimum, row_sum};
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void run(const MatmulPart* parts, int part_count, const int* input, int, int macros) {
+        QuantizedRows rows(input, macros * MACRO_COLUMNS);
+        if constexpr (P::IS_ROW) integers(parts, part_count, rows, macros);
+        else chains(parts, part_count, rows, macros);
+    }
+
+    static __device__ __forceinline__ void load_round(Unit (&units)[UNITS], const byte* panel, const QuantizedRows& rows, int first, int macros) {
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            int macro = first + u * WARPS + warp();
+            if (macro < macros) load(units[u], panel, rows, macro);
+        }
+    }
+
+    static __device__ __forceinline__ void chains(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros) {
+        __shared__ Round rounds[2];
+        int total = total_panels(parts, part_count), panel = blockIdx.x;
+        if (panel >= total) return;
+        const MatmulPart* part = &part_of_panel(parts, part_count, panel);
+        Unit units[UNITS];
+        load_round(units, panel_of_part<P>(*part, panel, macros), rows, 0, macros);
+        float sum = 0.0f;
+        for (int first = 0, buffer = 0; panel < total; buffer ^= 1) {
+            Round& round = rounds[buffer];
+#pragma unroll
+            for (int u = 0; u < UNITS; u++) {
+                if (first + u * WARPS + warp() < macros) finish_unit(round, units[u], u * WARPS + warp());
+            }
+            bool is_last = first + ROUND_MACROS >= macros;
+            int next_first = is_last ? 0 : first + ROUND_MACROS, next_panel = is_last ? panel + (int)gridDim.x : panel;
+            const MatmulPart* next_part = part;
+            if (next_panel < total) {
+                if (is_last) next_part = &part_of_panel(parts, part_count, next_panel);
+                load_round(units, panel_of_part<P>(*next_part, next_panel, macros), rows, next_first, macros);
+            }
+            sync_block();
+            if (threadIdx.x < PANEL_ROWS) {
+                int subs = min(macros - first, ROUND_MACROS) * P::SUBS;
+#pragma unroll 8
+                for (int sub = 0; sub < subs; sub++) {
+                    Term product = round.products[sub][threadIdx.x];
+                    sum = fmaf(product.a, product.b, sum);
+                    if constexpr (P::HAS_MINIMUM) {
+                        Term minimum = round.minimums[sub][threadIdx.x];
+                        sum = fmaf(minimum.a, minimum.b, sum);
+                    }
+                }
+                if (is_last) {
+                    int output = (panel - part->first_panel) * PANEL_ROWS + threadIdx.x;
+                    if (output < part->outputs) store_output(*part, 0, output, sum);
+                    sum = 0.0f;
+                }
+            }
+            first = next_first;
+            panel = next_panel;
+            part = next_part;
+        }
+    }
+
+    // Row types: all products of an output are one integer sum.
+    static __device__ __forceinline__ void integers(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros) {
+        __shared__ int totals[2][WARPS][PANEL_ROWS];
+        int total = total_panels(parts, part_count), g = lane() / 4, t = lane() % 4;
+        float row_scale = rows.scales(0)[0];
+        for (int panel = blockIdx.x, buffer = 0; panel < total; panel += gridDim.x, buffer ^= 1) {
+            const MatmulPart& part = part_of_panel(parts, part_count, panel);
+            const byte* weights = panel_of_part<P>(part, panel, macros);
+            int sums[4] = {0, 0, 0, 0};
+            for (int first = 0; first < macros; first += ROUND_MACROS) {
+                Unit units[UNITS];
+                load_round(units, weights, rows, first, macros);
+#pragma unroll
+                for (int u = 0; u < UNITS; u++) {
+                    int macro = first + u * WARPS + warp();
+                    if (macro >= macros) continue;
+                    const byte* block = block_of_macro<P>(weights, macro);
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        unsigned a[4];
+                        panel_operand<P>(a, units[u].halves[half]);
+                        if constexpr (P::SUB == 32) {
+                            mma_bytes(sums, a, units[u].columns[half].low, units[u].columns[half].high);
+                        } else {
+#pragma unroll
+                            for (int sub = 0; sub < 2; sub++) {
+                                WordPair b = half_of_columns(units[u].columns[half], sub);
+                                int dots[4] = {0, 0, 0, 0};
+                                mma_bytes(dots, a, b.low, b.high);
+                                sums[0] += dots[0] * P::factor(block, 0, 2 * half + sub, 2 * g);
+                                sums[2] += dots[2] * P::factor(block, 0, 2 * half + sub, 2 * g + 1);
+                            }
+                        }
+                    }
+                }
+            }
+            if (t == 0) {
+                totals[buffer][warp()][2 * g] = sums[0];
+                totals[buffer][warp()][2 * g + 1] = sums[2];
+            }
+            sync_block();
+            int output = (panel - part.first_panel) * PANEL_ROWS + threadIdx.x;
+            if (threadIdx.x < PANEL_ROWS && output < part.outputs) {
+                int sum = 0;
+                for (int i = 0; i < WARPS; i++) sum += totals[buffer][i][threadIdx.x];
+                float scale = P::row_scale(weights + panel_bytes<P>(macros) - P::ROW_SCALES, threadIdx.x);
+                store_output(part, 0, output, (float)sum * (scale * row_scale));
+            }
+        }
+    }
+};
+
+// Two to eight rows: as for one row, but a block computes one panel, and each output has a thread for its chain.
+template <class P> struct FewRows {
+    static constexpr int WARPS = 8, UNITS = 1, ROWS = 8;
+    static constexpr int ROUND_MACROS = WARPS * UNITS, ROUND_SUBS = ROUND_MACROS * P::SUBS;
 
     // What a round leaves in shared memory.
     struct Round {
@@ -134,15 +330,8 @@ template <class P, int ROWS> struct FewRows {
                 int sums[4] = {0, 0, 0, 0};
                 multiply(sums, a, unit.columns[half], sub);
                 float* dots = round.dots[index * P::SUBS + half * (P::SUBS / 2) + sub];
-                if constexpr (ROWS == 1) {
-                    if (t == 0) {
-                        dots[2 * g] = (float)sums[0];
-                        dots[2 * g + 1] = (float)sums[2];
-                    }
-                } else {
 #pragma unroll
-                    for (int i = 0; i < 4; i++) dots[(2 * g + i / 2) * ROWS + 2 * t + i % 2] = (float)sums[i];
-                }
+                for (int i = 0; i < 4; i++) dots[(2 * g + i / 2) * ROWS + 2 * t + i % 2] = (float)sums[i];
             }
         }
 #pragma unroll
@@ -251,15 +440,8 @@ template <class P, int ROWS> struct FewRows {
                 }
             }
         }
-        if constexpr (ROWS == 1) {
-            if (t == 0) {
-                totals[warp()][2 * g] = sums[0];
-                totals[warp()][2 * g + 1] = sums[2];
-            }
-        } else {
 #pragma unroll
-            for (int i = 0; i < 4; i++) totals[warp()][(2 * g + i / 2) * ROWS + 2 * t + i % 2] = sums[i];
-        }
+        for (int i = 0; i < 4; i++) totals[warp()][(2 * g + i / 2) * ROWS + 2 * t + i % 2] = sums[i];
         sync_block();
         int own_row = threadIdx.x / ROWS, own_input = threadIdx.x % ROWS, output = number * PANEL_ROWS + own_row;
         if (threadIdx.x >= PANEL_ROWS * ROWS || own_input >= row_count || output >= part.outputs) return;
@@ -270,13 +452,35 @@ template <class P, int ROWS> struct FewRows {
     }
 };
 
-// Many rows: a block computes 64 rows times 8 panels, a warp each. Activations of 256 columns at a time are copied to
+// Many rows: a block computes 48 rows times 8 panels, a warp each. Activations of 256 columns at a time are copied to
 // shared memory while the previous ones are multiplied; weights go from global memory to registers.
 template <class P> struct ManyRows {
-    static constexpr int WARPS = 8, TILE = 64, TILES = TILE / 8, STAGES = 2;
+    static constexpr int WARPS = 8, TILE = 48, TILES = TILE / 8, STAGES = 2;
     // Padded so that the lanes of a warp read different banks.
     static constexpr int ROW_BYTES = 256 + 32, SCALE_BYTES = 32, SUM_BYTES = P::HAS_MINIMUM ? (P::SUB == 16 ? 64 : 32) : 0;
     static constexpr int STAGE = TILE * (ROW_BYTES + SCALE_BYTES + SUM_BYTES);
+
+    // The scale fields or factors of rows 2 · (lane / 4) and the next, in a sub-block.
+    struct RowFields {
+        ScaleFields rows[P::IS_ROW ? 1 : 2];
+        int factors[P::IS_ROW ? 2 : 1];
+    };
+
+    // Loads a macro-block before it is needed.
+    static __device__ __forceinline__ void load_macro(PanelWords<P> (&words)[2], RowFields (&fields)[P::SUBS], const byte* panel, int macro) {
+        const byte *planes = macro_planes<P>(panel, macro), *block = block_of_macro<P>(panel, macro);
+        words[0] = load_panel_words<P>(planes, 0);
+        words[1] = load_panel_words<P>(planes, 1);
+#pragma unroll
+        for (int sub = 0; sub < P::SUBS; sub++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                int row = lane() / 4 * 2 + i;
+                if constexpr (P::IS_ROW) fields[sub].factors[i] = P::factor(block, macro % P::MACROS, sub, row);
+                else fields[sub].rows[i] = P::fields(block, macro % P::MACROS, sub, row);
+            }
+        }
+    }
 
     static __device__ __forceinline__ void copy_stage(unsigned char* stage, const QuantizedRows& rows, int first, int row_count, int block) {
         constexpr int CHUNKS = 16 + (SCALE_BYTES + SUM_BYTES) / 16;
@@ -322,7 +526,9 @@ template <class P> struct ManyRows {
         int blocks = (macros + 3) / 4;
         copy_stage(stages, rows, first_row, row_count, 0);
         cp_async_commit();
-        PanelWords<P> words[2] = {load_panel_words<P>(macro_planes<P>(panel, 0), 0), load_panel_words<P>(macro_planes<P>(panel, 0), 1)};
+        PanelWords<P> words[2];
+        RowFields fields[P::SUBS];
+        load_macro(words, fields, panel, 0);
         for (int block = 0; block < blocks; block++) {
             if (block + 1 < blocks) copy_stage(stages + (block + 1) % STAGES * STAGE, rows, first_row, row_count, block + 1);
             cp_async_commit();
@@ -332,25 +538,26 @@ template <class P> struct ManyRows {
             int end = min(4, macros - block * 4);
             for (int m = 0; m < end; m++) {
                 int macro = block * 4 + m;
-                const byte* fields = block_of_macro<P>(panel, macro);
                 unsigned a[2][4];
                 panel_operand<P>(a[0], words[0]);
                 panel_operand<P>(a[1], words[1]);
-                if (macro + 1 < macros) {
-                    words[0] = load_panel_words<P>(macro_planes<P>(panel, macro + 1), 0);
-                    words[1] = load_panel_words<P>(macro_planes<P>(panel, macro + 1), 1);
+                SubBlockScale scales_of[P::SUBS][2] = {};
+                int factors_of[P::SUBS][2] = {};
+#pragma unroll
+                for (int sub = 0; sub < P::SUBS; sub++) {
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        if constexpr (P::IS_ROW) factors_of[sub][i] = fields[sub].factors[i];
+                        else scales_of[sub][i] = P::scale(fields[sub].rows[i]);
+                    }
                 }
+                if (macro + 1 < macros) load_macro(words, fields, panel, macro + 1);
 #pragma unroll
                 for (int sub = 0; sub < P::SUBS; sub++) {
                     constexpr int PER_HALF = P::SUBS / 2;
                     int half = sub / PER_HALF;
-                    SubBlockScale scales[2] = {};
-                    int factors[2] = {};
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        if constexpr (P::IS_ROW) factors[i] = P::factor(fields, macro % P::MACROS, sub, 2 * g + i);
-                        else scales[i] = P::scale(P::fields(fields, macro % P::MACROS, sub, 2 * g + i));
-                    }
+                    const SubBlockScale(&scales)[2] = scales_of[sub];
+                    const int(&factors)[2] = factors_of[sub];
 #pragma unroll
                     for (int n = 0; n < TILES; n++) {
                         WordPair b = *reinterpret_cast<const WordPair*>(stage + (n * 8 + g) * ROW_BYTES + 64 * m + 32 * half + 8 * t);
@@ -414,6 +621,6 @@ template <class P> struct ManyRows {
 };
 
 // The bodies of kernels for one row, for up to eight, and for more.
-#define MATMUL_ONE(P) (FewRows<P, 1>::run(MATMUL_ARGUMENTS))
-#define MATMUL_FEW(P) (FewRows<P, 8>::run(MATMUL_ARGUMENTS))
-#define MATMUL_MANY(P) (ManyRows<P>::run(MATMUL_ARGUMENTS))
+#define MATMUL_ONE(P) OneRow<P>::run(MATMUL_ARGUMENTS)
+#define MATMUL_FEW(P) FewRows<P>::run(MATMUL_ARGUMENTS)
+#define MATMUL_MANY(P) ManyRows<P>::run(MATMUL_ARGUMENTS)

@@ -1,6 +1,8 @@
 // Operations that compute each row of activations by itself. A launch interprets a list of operations: a block computes
-// all of them for one row, one after the other.
+// all of them, one after the other, for some columns of one row. What an operation reads at other columns was computed by
+// an earlier launch.
 #include "exact.cuh"
+#include "kv_cache.cuh"
 #include "panel.cuh"
 
 #define ROW_THREADS 256
@@ -25,6 +27,7 @@ enum RowOpCode {
     ROW_COMBINE,
     ROW_QUANTIZE,
     ROW_QUANTIZE_ROTATED,
+    ROW_STORE_KV,
 };
 
 // An operation: rows of `from` and `other` are `stride` words apart, like those of `to`, which has `columns`.
@@ -38,6 +41,11 @@ struct RowOp {
     long long to_stride;
     long long columns;
     long long parameters[8];
+};
+
+// The columns of a row that a block computes; both ends are multiples of 256.
+struct ColumnRange {
+    int begin, end;
 };
 
 __device__ __forceinline__ float float_parameter(const RowOp& op, int index) {
@@ -63,21 +71,8 @@ __device__ __forceinline__ void transform_64(float (&x)[2]) {
     x[1] = high;
 }
 
-// Whether any thread of the block says so; ends with a barrier.
-__device__ __forceinline__ bool any_in_block(bool own, int* flags) {
-    int sum = own ? 1 : 0;
-#pragma unroll
-    for (int mask = LANES / 2; mask > 0; mask /= 2) sum |= shuffle_xor(sum, mask);
-    if (lane() == 0) flags[warp()] = sum;
-    sync_block();
-    int all = 0;
-    for (int i = 0; i < ROW_WARPS; i++) all |= flags[i];
-    sync_block();
-    return all != 0;
-}
-
-template <class P> __device__ __forceinline__ void look_up_blocks(const byte* panel, int row, float* out, int columns) {
-    for (int column = threadIdx.x; column < columns; column += ROW_THREADS) {
+template <class P> __device__ __forceinline__ void look_up_blocks(const byte* panel, int row, float* out, ColumnRange range) {
+    for (int column = range.begin + threadIdx.x; column < range.end; column += ROW_THREADS) {
         int macro = column / MACRO_COLUMNS, within = column % MACRO_COLUMNS;
         const byte* block = panel + (long long)(macro / P::MACROS) * P::BLOCK;
         int in_block = macro % P::MACROS;
@@ -87,10 +82,11 @@ template <class P> __device__ __forceinline__ void look_up_blocks(const byte* pa
     }
 }
 
-template <class P> __device__ __forceinline__ void look_up_rotated(const byte* panel, int row, float* out, int columns) {
+template <class P>
+__device__ __forceinline__ void look_up_rotated(const byte* panel, int row, float* out, int columns, ColumnRange range) {
     int macros = (columns + MACRO_COLUMNS - 1) / MACRO_COLUMNS;
     float scale = P::row_scale(panel + (long long)macros * P::BLOCK, row) * 0.125f;
-    for (int macro = warp(); macro < macros; macro += ROW_WARPS) {
+    for (int macro = range.begin / MACRO_COLUMNS + warp(); macro * MACRO_COLUMNS < range.end; macro += ROW_WARPS) {
         const byte* block = panel + (long long)macro * P::BLOCK;
         float x[2];
 #pragma unroll
@@ -109,111 +105,109 @@ template <class P> __device__ __forceinline__ void look_up_rotated(const byte* p
 }
 
 // Looks up a row of a packed table. Parameters: ids, offset of ids, panel type, panels, bytes of a panel, number of rows.
-__device__ __forceinline__ void embed(const RowOp& op, int row, float* out) {
+__device__ __forceinline__ void embed(const RowOp& op, int row, float* out, ColumnRange range) {
     int columns = (int)op.columns;
     long long id = pointer_parameter<int>(op, 0)[row] + op.parameters[1];
     if (id >= (op.parameters[5] + PANEL_ROWS - 1) / PANEL_ROWS * PANEL_ROWS) {
         // A padding row may be beyond the last position.
-        for (int column = threadIdx.x; column < columns; column += ROW_THREADS) out[column] = 0.0f;
+        for (int column = range.begin + threadIdx.x; column < range.end; column += ROW_THREADS) out[column] = 0.0f;
         return;
     }
     const byte* panel = pointer_parameter<byte>(op, 3) + id / PANEL_ROWS * op.parameters[4];
     int own = (int)(id % PANEL_ROWS);
     switch (op.parameters[2]) {
     case 0:
-        for (int i = threadIdx.x; i < columns; i += ROW_THREADS) out[i] = reinterpret_cast<const float*>(panel)[i * PANEL_ROWS + own];
+        for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) {
+            out[i] = reinterpret_cast<const float*>(panel)[i * PANEL_ROWS + own];
+        }
         break;
     case 1:
-        for (int i = threadIdx.x; i < columns; i += ROW_THREADS) {
+        for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) {
             out[i] = to_f32(reinterpret_cast<const f16*>(panel)[(i / 2 * PANEL_ROWS + own) * 2 + i % 2]);
         }
         break;
     case 2:
-        for (int i = threadIdx.x; i < columns; i += ROW_THREADS) {
+        for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) {
             out[i] = to_f32(reinterpret_cast<const bf16*>(panel)[(i / 2 * PANEL_ROWS + own) * 2 + i % 2]);
         }
         break;
-    case 3: look_up_blocks<Q8>(panel, own, out, columns); break;
-    case 4: look_up_blocks<Q8S16>(panel, own, out, columns); break;
-    case 5: look_up_blocks<Q4>(panel, own, out, columns); break;
-    case 6: look_up_blocks<Q4M>(panel, own, out, columns); break;
-    case 7: look_up_blocks<Q4NL>(panel, own, out, columns); break;
-    case 8: look_up_blocks<MXFP4>(panel, own, out, columns); break;
-    case 9: look_up_blocks<Q5>(panel, own, out, columns); break;
-    case 10: look_up_blocks<Q5M>(panel, own, out, columns); break;
-    case 11: look_up_blocks<Q4K>(panel, own, out, columns); break;
-    case 12: look_up_blocks<Q5K>(panel, own, out, columns); break;
-    case 13: look_up_blocks<Q6K>(panel, own, out, columns); break;
-    case 14: look_up_blocks<Q3K>(panel, own, out, columns); break;
-    case 15: look_up_blocks<Q2K>(panel, own, out, columns); break;
-    case 16: look_up_blocks<IQ4XS>(panel, own, out, columns); break;
-    case 17: look_up_blocks<TERNARY>(panel, own, out, columns); break;
-    case 18: look_up_rotated<W8R>(panel, own, out, columns); break;
-    case 19: look_up_rotated<W4I>(panel, own, out, columns); break;
+    case 3: look_up_blocks<Q8>(panel, own, out, range); break;
+    case 4: look_up_blocks<Q8S16>(panel, own, out, range); break;
+    case 5: look_up_blocks<Q4>(panel, own, out, range); break;
+    case 6: look_up_blocks<Q4M>(panel, own, out, range); break;
+    case 7: look_up_blocks<Q4NL>(panel, own, out, range); break;
+    case 8: look_up_blocks<MXFP4>(panel, own, out, range); break;
+    case 9: look_up_blocks<Q5>(panel, own, out, range); break;
+    case 10: look_up_blocks<Q5M>(panel, own, out, range); break;
+    case 11: look_up_blocks<Q4K>(panel, own, out, range); break;
+    case 12: look_up_blocks<Q5K>(panel, own, out, range); break;
+    case 13: look_up_blocks<Q6K>(panel, own, out, range); break;
+    case 14: look_up_blocks<Q3K>(panel, own, out, range); break;
+    case 15: look_up_blocks<Q2K>(panel, own, out, range); break;
+    case 16: look_up_blocks<IQ4XS>(panel, own, out, range); break;
+    case 17: look_up_blocks<TERNARY>(panel, own, out, range); break;
+    case 18: look_up_rotated<W8R>(panel, own, out, columns, range); break;
+    case 19: look_up_rotated<W4I>(panel, own, out, columns, range); break;
     }
 }
 
 // RMSNorm or LayerNorm of groups of columns. Parameters: weight, bias or null, epsilon, whether to subtract the mean, and
-// columns per group. Sums run over sixteen lanes: sixteen threads compute those of a group. `shared` has the row, if
-// `staged`, and two floats for each group.
-__device__ __forceinline__ void norm(const RowOp& op, const float* x, float* out, float* shared, bool staged) {
+// columns per group. Sums run over sixteen lanes: sixteen threads compute those of a group, of each group that has columns
+// of the range. `shared` has two floats for each group and, if `staged`, the columns of the groups.
+__device__ __forceinline__ void norm(const RowOp& op, const float* x, float* out, float* shared, bool staged, ColumnRange range) {
     const float *weight = pointer_parameter<float>(op, 0), *bias = pointer_parameter<float>(op, 1);
     float epsilon = float_parameter(op, 2);
     bool centered = op.parameters[3] != 0;
-    int group = (int)op.parameters[4], columns = (int)op.columns, groups = columns / group;
+    int group = (int)op.parameters[4], groups = (int)op.columns / group, own = threadIdx.x % 16;
+    int first_group = range.begin / group, end_group = min((range.end + group - 1) / group, groups);
     float* row = shared + 2 * groups;
     if (staged) {
-        for (int i = threadIdx.x; i < columns; i += ROW_THREADS) row[i] = x[i];
+        for (int i = first_group * group + threadIdx.x; i < end_group * group; i += ROW_THREADS) row[i] = x[i];
         sync_block();
-        x = row;
     }
-    int own = threadIdx.x % 16;
     // Both halves of a warp take part in each shuffle.
-    for (int first = threadIdx.x / LANES * 2; first < groups; first += ROW_THREADS / 16) {
-        int index = first + lane() / 16;
-        const float* values = x + (long long)min(index, groups - 1) * group;
-        float mean = 0.0f;
-        if (centered) {
-            float sum = 0.0f;
+    auto statistics = [&](auto value) {
+        for (int first = first_group + threadIdx.x / LANES * 2; first < end_group; first += ROW_THREADS / 16) {
+            int index = first + lane() / 16, start = min(index, groups - 1) * group;
+            float mean = 0.0f;
+            if (centered) {
+                float sum = 0.0f;
 #pragma unroll 8
-            for (int i = own; i < group; i += 16) sum = sum + values[i];
-            mean = tree_sum(sum) / (float)group;
-        }
-        float squares = 0.0f;
+                for (int i = own; i < group; i += 16) sum = sum + value(start + i);
+                mean = tree_sum(sum) / (float)group;
+            }
+            float squares = 0.0f;
 #pragma unroll 8
-        for (int i = own; i < group; i += 16) {
-            float value = values[i] - mean;
-            squares = fmaf(value, value, squares);
+            for (int i = own; i < group; i += 16) {
+                float centered_value = value(start + i) - mean;
+                squares = fmaf(centered_value, centered_value, squares);
+            }
+            float scale = 1.0f / sqrtf(tree_sum(squares) / (float)group + epsilon);
+            if (own == 0 && index < end_group) {
+                shared[2 * index] = mean;
+                shared[2 * index + 1] = scale;
+            }
         }
-        float scale = 1.0f / sqrtf(tree_sum(squares) / (float)group + epsilon);
-        if (own == 0 && index < groups) {
-            shared[2 * index] = mean;
-            shared[2 * index + 1] = scale;
-        }
-    }
+    };
+    if (staged) statistics([&](int i) { return row[i]; });
+    else statistics([&](int i) { return x[i]; });
     sync_block();
-    for (int i = threadIdx.x; i < groups * group; i += ROW_THREADS) {
-        int index = i / group, column = i % group;
+    for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) {
+        int index = i / group, column = i - index * group;
         float value = (x[i] - shared[2 * index]) * shared[2 * index + 1] * weight[column];
         out[i] = bias ? value + bias[column] : value;
     }
 }
 
 // Rotates pairs of columns of each head. Parameters: columns of a head, and pairs.
-__device__ __forceinline__ void rope(const RowOp& op, const float* x, const float* cos_sin, float* out) {
+__device__ __forceinline__ void rope(const RowOp& op, const float* x, const float* cos_sin, float* out, ColumnRange range) {
     int size = (int)op.parameters[0], pairs = (int)op.parameters[1];
-    for (int i = threadIdx.x; i < (int)op.columns; i += ROW_THREADS) {
+    for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) {
         int column = i % size;
         if (column < pairs) out[i] = fmaf(x[i], cos_sin[column], (0.0f - x[i + pairs]) * cos_sin[pairs + column]);
         else if (column < 2 * pairs) out[i] = fmaf(x[i], cos_sin[column - pairs], x[i - pairs] * cos_sin[column]);
         else out[i] = x[i];
     }
-}
-
-// A row that contains NaN or infinity.
-__device__ __forceinline__ void poison_row(int padded, int* out) {
-    int scales = padded / 4, sums = scales + padded / 16, words = padded / 8 * 3;
-    for (int i = threadIdx.x; i < words; i += ROW_THREADS) out[i] = i >= scales && i < sums ? 0x7fc00000 : 0;
 }
 
 // The bytes of the four lanes that share a word, as that word.
@@ -231,33 +225,43 @@ __device__ __forceinline__ int sum_of_16(int number) {
     return number;
 }
 
-// int8 with a scale per 32 columns: kernels/src/ops/quantize/mod.rs. A warp takes one block at a time.
-__device__ __forceinline__ void quantize(const float* x, int columns, int* out, int* flags) {
+// int8 with a scale per 32 columns: kernels/src/ops/quantize/mod.rs. A warp takes one block at a time. A block that is not
+// finite gets a NaN scale: every product with the row is NaN, as if all blocks had one.
+__device__ __forceinline__ void quantize(const float* x, int columns, int* out, ColumnRange range) {
     int padded = (columns + 255) / 256 * 256;
     int *scales = out + padded / 4, *scaled_sums = scales + padded / 32, *sums = scaled_sums + padded / 32;
-    bool bad = false;
-    for (int block = warp(); block < padded / 32; block += ROW_WARPS) {
+    int end = min(range.end, padded) / 32;
+    for (int block = range.begin / 32 + warp(); block < end; block += ROW_WARPS) {
         int column = block * 32 + lane();
         float value = column < columns ? x[column] : 0.0f;
-        bad = bad || !is_finite(value);
-        IntegerScale scale = integer_scale(warp_larger(absolute(value)), 127.0f);
-        int number = (int)round_even(value * scale.inverse);
+        // Zero, or NaN if a value is not finite.
+        float poison = value * 0.0f;
+        float largest = absolute(value);
+#pragma unroll
+        for (int mask = LANES / 2; mask > 0; mask /= 2) {
+            largest = larger(shuffle_xor(largest, mask), largest);
+            poison += shuffle_xor(poison, mask);
+        }
+        IntegerScale scale = integer_scale(largest, 127.0f);
+        bool is_poisoned = poison != 0.0f;
+        int number = is_poisoned ? 0 : (int)round_even(value * scale.inverse);
         int word = pack_bytes(number), sum = sum_of_16(number);
         if (lane() % 4 == 0) out[column / 4] = word;
         if (lane() % 16 == 0) sums[2 * block + lane() / 16] = sum;
         int both = sum + shuffle_xor(sum, 16);
         if (lane() == 0) {
-            scales[block] = (int)__float_as_uint(scale.scale);
-            scaled_sums[block] = (int)__float_as_uint(scale.scale * (float)both);
+            float stored = is_poisoned ? poison : scale.scale;
+            scales[block] = (int)__float_as_uint(stored);
+            scaled_sums[block] = (int)__float_as_uint(stored * (float)both);
         }
     }
-    if (any_in_block(bad, flags)) poison_row(padded, out);
 }
 
-// int8 of the rotated row with one scale: kernels/src/ops/quantize/rotated.rs. A warp takes 64 columns at a time.
-__device__ __forceinline__ void quantize_rotated(const float* x, int columns, int* out, int* flags) {
+// int8 of the rotated row with one scale: kernels/src/ops/quantize/rotated.rs. A warp takes 64 columns at a time. Each
+// block of threads computes the scale from the whole row. The sum of all integers is not stored: no kernel here reads it.
+__device__ __forceinline__ void quantize_rotated(const float* x, int columns, int* out, float* by_warp, ColumnRange range) {
     int padded = (columns + 255) / 256 * 256, blocks = (columns + 63) / 64;
-    int *scales = out + padded / 4, *scaled_sums = scales + padded / 32, *sums = scaled_sums + padded / 32;
+    int *scales = out + padded / 4, *sums = scales + padded / 16;
     auto transformed = [&](int block, float(&values)[2]) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -266,57 +270,82 @@ __device__ __forceinline__ void quantize_rotated(const float* x, int columns, in
         }
         transform_64(values);
     };
-    bool bad = false;
-    float largest = 0.0f;
+    float largest = 0.0f, poison = 0.0f;
+#pragma unroll 4
     for (int block = warp(); block < blocks; block += ROW_WARPS) {
         float values[2];
         transformed(block, values);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            bad = bad || !is_finite(values[i]);
+            poison += values[i] * 0.0f;
             largest = larger(absolute(values[i]), largest);
         }
     }
-    largest = warp_larger(largest);
-    float* by_warp = reinterpret_cast<float*>(flags + ROW_WARPS);
-    if (lane() == 0) by_warp[warp()] = largest;
-    if (any_in_block(bad, flags)) {
-        poison_row(padded, out);
-        return;
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2) {
+        largest = larger(shuffle_xor(largest, mask), largest);
+        poison += shuffle_xor(poison, mask);
     }
-    for (int i = 0; i < ROW_WARPS; i++) largest = larger(by_warp[i], largest);
+    if (lane() == 0) {
+        by_warp[warp()] = largest;
+        by_warp[ROW_WARPS + warp()] = poison;
+    }
+    sync_block();
+    for (int i = 0; i < ROW_WARPS; i++) {
+        largest = larger(by_warp[i], largest);
+        poison += by_warp[ROW_WARPS + i];
+    }
+    bool is_poisoned = poison != 0.0f;
     IntegerScale scale = integer_scale(largest, 127.0f);
-    int total = 0;
-    for (int block = warp(); block < padded / 64; block += ROW_WARPS) {
+    float stored = is_poisoned ? poison : scale.scale * 0.125f;
+    int end = min(range.end, padded);
+    for (int block = range.begin / 64 + warp(); block < end / 64; block += ROW_WARPS) {
         float values[2] = {0.0f, 0.0f};
         if (block < blocks) transformed(block, values);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            int number = (int)round_even(values[i] * scale.inverse);
+            int number = is_poisoned ? 0 : (int)round_even(values[i] * scale.inverse);
             int word = pack_bytes(number), sum = sum_of_16(number);
             if (lane() % 4 == 0) out[block * 16 + 8 * i + lane() / 4] = word;
             if (lane() % 16 == 0) sums[block * 4 + 2 * i + lane() / 16] = sum;
-            total += sum + shuffle_xor(sum, 16);
         }
     }
-    sync_block();
-    if (lane() == 0) flags[warp()] = total;
-    sync_block();
-    total = 0;
-    for (int i = 0; i < ROW_WARPS; i++) total += flags[i];
-    for (int i = threadIdx.x; i < padded / 32; i += ROW_THREADS) {
-        scales[i] = (int)__float_as_uint(scale.scale * 0.125f);
-        scaled_sums[i] = i == 0 ? total : 0;
+    for (int i = range.begin / 32 + threadIdx.x; i < end / 32; i += ROW_THREADS) scales[i] = (int)__float_as_uint(stored);
+}
+
+// Appends a row's keys and values to the KV cache, in types without scales. Parameters: the pool, words of a block, words to
+// the layer, words of the keys of a head, columns of a head, blocks and positions by row, and whether elements are f16.
+__device__ __forceinline__ void store_kv(const RowOp& op, int row, const float* keys, const float* values, ColumnRange range) {
+    KvLayer layer = {reinterpret_cast<unsigned*>(op.parameters[0]), op.parameters[1], (int)(op.parameters[2] >> 32),
+                     (int)op.parameters[2]};
+    int size = (int)op.parameters[3], columns = padded_columns(size);
+    int block = pointer_parameter<int>(op, 4)[row], slot = pointer_parameter<int>(op, 5)[row] % KV_BLOCK;
+    bool is_half = op.parameters[6] != 0;
+    for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) {
+        int head = i / size, column = i - head * size;
+        unsigned *key_words = kv_keys(layer, block, head), *value_words = key_words + layer.head_words;
+        int key_at = key_element(KvType::F32, columns, slot, column), value_at = value_element(KvType::F32, columns, slot, column);
+        if (is_half) {
+            from_f32(reinterpret_cast<f16*>(key_words)[key_at], keys[i]);
+            from_f32(reinterpret_cast<f16*>(value_words)[value_at], values[i]);
+        } else {
+            reinterpret_cast<float*>(key_words)[key_at] = keys[i];
+            reinterpret_cast<float*>(value_words)[value_at] = values[i];
+        }
     }
 }
 
-__device__ __forceinline__ void run_row_op(const RowOp& op, int row, float* shared, int shared_floats, int* flags) {
+__device__ __forceinline__ void run_row_op(const RowOp& op, int row, int chunk, float* shared, int shared_floats, float* by_warp) {
     const float *x = op.from + row * op.from_stride, *other = op.other + row * op.other_stride;
     float* out = op.to + row * op.to_stride;
     int columns = (int)op.columns;
+    // Quantized rows have padding after their columns.
+    ColumnRange chunk_range = {chunk == 0 ? 0 : (int)blockIdx.y * chunk, chunk == 0 ? 0x7fffffff : (int)blockIdx.y * chunk + chunk};
+    ColumnRange range = {chunk_range.begin, min(chunk_range.end, columns)};
     auto each = [&](auto value) {
-        for (int i = threadIdx.x; i < columns; i += ROW_THREADS) out[i] = value(i);
+        for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) out[i] = value(i);
     };
+    if (chunk_range.begin >= (columns + 255) / 256 * 256) return;
     switch (op.code) {
     case ROW_COPY: each([&](int i) { return x[i]; }); break;
     case ROW_SELECT: {
@@ -325,13 +354,13 @@ __device__ __forceinline__ void run_row_op(const RowOp& op, int row, float* shar
         each([&](int i) { return from < 0 ? 0.0f : chosen[i]; });
         break;
     }
-    case ROW_EMBED: embed(op, row, out); break;
+    case ROW_EMBED: embed(op, row, out, range); break;
     case ROW_NORM: {
         int groups = columns / (int)op.parameters[4];
-        norm(op, x, out, shared, 2 * groups + columns <= shared_floats);
+        norm(op, x, out, shared, 2 * groups + columns <= shared_floats, range);
         break;
     }
-    case ROW_ROPE: rope(op, x, other, out); break;
+    case ROW_ROPE: rope(op, x, other, out, range); break;
     case ROW_POINTWISE: {
         int function = (int)op.parameters[0];
         float parameter = float_parameter(op, 1);
@@ -362,17 +391,19 @@ __device__ __forceinline__ void run_row_op(const RowOp& op, int row, float* shar
         each([&](int i) { return x[i / times]; });
         break;
     }
-    case ROW_QUANTIZE: quantize(x, columns, reinterpret_cast<int*>(out), flags); break;
-    case ROW_QUANTIZE_ROTATED: quantize_rotated(x, columns, reinterpret_cast<int*>(out), flags); break;
+    case ROW_QUANTIZE: quantize(x, columns, reinterpret_cast<int*>(out), chunk_range); break;
+    case ROW_QUANTIZE_ROTATED: quantize_rotated(x, columns, reinterpret_cast<int*>(out), by_warp, chunk_range); break;
+    case ROW_STORE_KV: store_kv(op, row, x, other, range); break;
     }
 }
 
-// `shared_floats` floats of shared memory hold a row while it is normalized.
-ENTRY(row_ops, ROW_THREADS, (const RowOp* ops, int op_count, const int* row_count, int shared_floats), {
-    __shared__ int flags[2 * ROW_WARPS];
+// `shared_floats` floats of shared memory hold a row while it is normalized. A block computes `chunk` columns, a multiple of
+// 256; 0: all.
+ENTRY(row_ops, ROW_THREADS, (const RowOp* ops, int op_count, const int* row_count, int shared_floats, int chunk), {
+    __shared__ float by_warp[2 * ROW_WARPS];
     if ((int)blockIdx.x >= *row_count) return;
     for (int i = 0; i < op_count; i++) {
         if (i > 0) sync_block();
-        run_row_op(ops[i], (int)blockIdx.x, reinterpret_cast<float*>(dynamic_shared_memory()), shared_floats, flags);
+        run_row_op(ops[i], (int)blockIdx.x, chunk, reinterpret_cast<float*>(dynamic_shared_memory()), shared_floats, by_warp);
     }
 })

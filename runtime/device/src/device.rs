@@ -9,6 +9,8 @@ use crate::{CommandList, DevicePtr};
 pub struct DeviceCapabilities {
     /// The maximum shared memory of a block, in bytes.
     pub shared_memory: usize,
+    /// The number of multiprocessors.
+    pub multiprocessors: usize,
     /// The bytes that the device keeps as workspace.
     pub workspace: usize,
     /// Whether it has fp8 matmuls.
@@ -20,7 +22,7 @@ pub struct DeviceCapabilities {
 impl Default for DeviceCapabilities {
     /// Those of an H100, without workspace.
     fn default() -> Self {
-        Self { shared_memory: 227 << 10, workspace: 0, fp8: true, timed: true }
+        Self { shared_memory: 227 << 10, multiprocessors: 132, workspace: 0, fp8: true, timed: true }
     }
 }
 

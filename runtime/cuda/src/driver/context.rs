@@ -13,6 +13,8 @@ pub(super) struct CudaContext {
     pub(super) compute_capability: i32,
     /// The maximum shared memory of a block, in bytes.
     pub(super) shared_memory: usize,
+    /// The number of multiprocessors.
+    pub(super) multiprocessors: usize,
 }
 
 impl CudaContext {
@@ -31,6 +33,7 @@ impl CudaContext {
         let minor = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let shared =
             attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let multiprocessors = attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         if major < 8 {
             let message = format!("device {index} is sm_{major}{minor}; the kernels need sm_80 or newer");
             return Err(Error::unsupported("device", message));
@@ -39,6 +42,7 @@ impl CudaContext {
             context,
             compute_capability: 10 * major + minor,
             shared_memory: usize::try_from(shared).unwrap_or(0),
+            multiprocessors: usize::try_from(multiprocessors).unwrap_or(1).max(1),
         };
         opened.set_current()?;
         Ok(opened)

@@ -133,6 +133,7 @@ impl Device for CudaDevice {
     fn capabilities(&self) -> DeviceCapabilities {
         DeviceCapabilities {
             shared_memory: self.context.shared_memory,
+            multiprocessors: self.context.multiprocessors,
             workspace: cublaslt::WORKSPACE,
             fp8: self.context.compute_capability >= 89,
             timed: true,
