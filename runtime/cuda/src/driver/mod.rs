@@ -177,9 +177,7 @@ impl Device for CudaDevice {
             return Ok(());
         }
         self.context.set_current()?;
-        self.stream.synchronize()?;
-        // SAFETY: `bytes` is borrowed until the copy is done; the memory was allocated here.
-        check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, ptr) })
+        self.staging.read(ptr, bytes, &self.stream)
     }
 
     fn free_bytes(&self) -> Result<Option<usize>> {
