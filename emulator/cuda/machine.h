@@ -267,6 +267,15 @@ inline WordPair load_streamed(const void* from) {
     return *(const WordPair*)from;
 }
 
+struct alignas(16) WordQuad {
+    unsigned words[4];
+};
+
+inline WordQuad load_streamed_quad(const void* from) {
+    if ((uint64_t)from % 16 != 0) fail("four words are not aligned to 16 bytes");
+    return *(const WordQuad*)from;
+}
+
 inline void cp_async(void* to, const void* from, bool valid) {
     if ((uint64_t)to % 16 != 0 || (valid && (uint64_t)from % 16 != 0)) fail("a 16-byte copy is not aligned to 16 bytes");
     if (current->copies.empty()) current->copies.emplace_back();

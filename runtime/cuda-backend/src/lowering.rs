@@ -21,9 +21,8 @@ pub(crate) const FEW_ROWS: usize = 8;
 /// Rows and panels of a block of the matmul kernels for many rows: `ManyRows` in `panel_matmul.cuh`.
 const MANY_ROWS: usize = 48;
 const MANY_PANELS: usize = 8;
-/// Threads of a block of the matmul kernels for one row, and blocks that a multiprocessor runs at once.
-const ONE_ROW_THREADS: usize = 512;
-const ONE_ROW_BLOCKS: usize = 2;
+/// Blocks of the matmul kernels for one row that a multiprocessor runs at once.
+const ONE_ROW_BLOCKS: usize = 4;
 /// The floats of shared memory that a normalized row may take.
 const MAX_ROW_FLOATS: usize = 12 << 10;
 /// The bytes of a matrix in the parts of a matmul launch: `MatmulPart` in `panel_matmul.cuh`.
@@ -91,8 +90,8 @@ struct AttentionStep {
     out: DeviceRows,
     ranges: usize,
     starts: usize,
-    /// Tiles of single rows, and of as many rows as a block computes.
-    tiles: [TileTable; 2],
+    /// Tiles of as many rows as a block computes, of many.
+    tiles: TileTable,
     sinks: DevicePtr,
     can_split: bool,
 }
@@ -192,7 +191,10 @@ impl LoweredPass {
             true => QUERIES.into_iter().find(|queries| *queries >= group).unwrap_or(QUERIES[2]),
             false => QUERIES[2],
         };
-        let tiles = step.tiles[usize::from(!is_few)];
+        let (tiles, tile_count) = match is_few {
+            true => (KernelArgument::Ptr(0), self.count(RowKind::Tokens)),
+            false => (self.table(step.tiles.tiles), self.table(step.tiles.count)),
+        };
         let head_blocks = group.div_ceil(group.min(queries));
         let chunks = if is_split { shape.chunks } else { 0 };
         let ranges = self.table(step.ranges);
@@ -202,8 +204,8 @@ impl LoweredPass {
             ranges,
             self.table(step.starts),
             self.table(self.tables.lists()),
-            self.table(tiles.tiles),
-            self.table(tiles.count),
+            tiles,
+            tile_count,
             KernelArgument::Ptr(self.places.parts),
             int(chunks),
         ]);
@@ -260,7 +262,7 @@ impl MatmulLaunch {
         let arguments = [&parts[..], &[count, int(macros)]].concat();
         if rows == 1 {
             let grid = GridSize::linear(self.panels.min(ONE_ROW_BLOCKS * self.multiprocessors));
-            return commands.kernel(&format!("matmul_one_{name}"), grid, ONE_ROW_THREADS, 0, &arguments);
+            return commands.kernel(&format!("matmul_one_{name}"), grid, THREADS, 0, &arguments);
         }
         if rows <= FEW_ROWS {
             let grid = GridSize::linear(self.panels);
@@ -589,7 +591,7 @@ impl Lowering<'_> {
             out,
             ranges: self.tables.ranges(attention),
             starts: self.tables.group(place.group).starts,
-            tiles: [self.tables.tiles(1), self.tables.tiles(rows_together)],
+            tiles: self.tables.tiles(rows_together),
             sinks,
             can_split: can_split(attention),
         };

@@ -146,6 +146,19 @@ __device__ __forceinline__ WordPair load_streamed(const void* from) {
     return words;
 }
 
+// The same for four words, aligned to 16 bytes.
+struct alignas(16) WordQuad {
+    unsigned words[4];
+};
+
+__device__ __forceinline__ WordQuad load_streamed_quad(const void* from) {
+    WordQuad quad;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(quad.words[0]), "=r"(quad.words[1]), "=r"(quad.words[2]), "=r"(quad.words[3])
+                 : "l"(__cvta_generic_to_global(from)));
+    return quad;
+}
+
 // Starts an asynchronous copy of 16 bytes to shared memory; writes zeros if not `there`. Both addresses are
 // aligned to 16.
 __device__ __forceinline__ void cp_async(void* to, const void* from, bool there) {

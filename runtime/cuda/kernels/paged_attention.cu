@@ -34,7 +34,7 @@ struct AttentionCall {
     // Where the block list of the row's sequence begins.
     const int* list_starts;
     const int* block_lists;
-    // Rows that are computed together: the first and the number of each tile.
+    // Rows that are computed together: the first and the number of each tile; null: each row alone.
     const int* tiles;
     const int* tile_count;
     // With split keys: parts of padded_columns + 2 floats by row, head and chunk.
@@ -111,7 +111,7 @@ __device__ __forceinline__ void score_position(const AttentionCall& call, const 
 #pragma unroll
         for (int q = 0; q < QUERIES; q++) dots[q] = 0.0f;
         int start = key_element(TYPE, columns, slot, 0);
-#pragma unroll 16
+#pragma unroll(QUERIES > 4 ? 16 : 32)
         for (int e = 0; e < call.head_size; e++) {
             float key;
             if constexpr (TYPE == KvType::F32) key = reinterpret_cast<const float*>(keys)[start + e * KV_PANEL];
@@ -236,7 +236,7 @@ __device__ __forceinline__ float weigh_column(const AttentionCall& call, const Q
         for (int block = first / KV_BLOCK; block <= last / KV_BLOCK; block++) {
             const unsigned* values = kv_keys(call.layer, blocks[block], kv_head) + call.layer.head_words;
             int from = max(first, block * KV_BLOCK), end = min(last + 1, block * KV_BLOCK + KV_BLOCK);
-#pragma unroll 16
+#pragma unroll(QUERIES > 4 ? 16 : 32)
             for (int position = from; position < end; position++) {
                 float value;
                 int at = position % KV_BLOCK * columns + column;
@@ -276,7 +276,7 @@ template <KvType TYPE, int QUERIES> __device__ __forceinline__ void attend(const
     int group = call.heads / call.kv_heads, heads_here = min(group, QUERIES), rows_here = QUERIES / heads_here;
     int head_blocks = (group + heads_here - 1) / heads_here;
     if ((int)blockIdx.x >= *call.tile_count) return;
-    int first_row = call.tiles[2 * blockIdx.x], tile_rows = call.tiles[2 * blockIdx.x + 1];
+    int first_row = call.tiles ? call.tiles[2 * blockIdx.x] : blockIdx.x, tile_rows = call.tiles ? call.tiles[2 * blockIdx.x + 1] : 1;
     int kv_head = blockIdx.y / head_blocks, first_head = blockIdx.y % head_blocks * heads_here;
     int head_count = min(heads_here, group - first_head), count = min(rows_here, tile_rows) * head_count;
     int columns = padded_columns(call.head_size);

@@ -71,14 +71,136 @@ template <class P> __device__ __forceinline__ const byte* panel_of_part(const Ma
     return part.weights + (panel - part.first_panel) * panel_bytes<P>(macros);
 }
 
+// How the lanes of a warp divide a macro-block for one activation row: each loads some rows and columns, and after an
+// exchange has the sums of RESULTS pairs of row and sub-block, so that the warp has all.
+template <class P> struct LaneDots {
+    static constexpr int RESULTS = P::SUBS / 2;
+
+    // 4 bits: four rows and eight columns. 8 bits: four rows, and four columns of each half. 2 bits: two rows and sixteen
+    // columns, in the first two words.
+    struct Words {
+        WordQuad low, next, high;
+    };
+
+    static __device__ __forceinline__ Words load(const byte* planes) {
+        Words words = {};
+        if constexpr (P::BITS == 2) {
+            WordPair low = load_streamed(planes + 8 * lane());
+            words.low = {{low.low, low.high, 0, 0}};
+            if constexpr (P::HIGH_BITS == 1) {
+                WordPair high = load_streamed(planes + P::LOW_PLANE + PANEL_LINE * (lane() / 16) + 8 * (lane() % 8));
+                words.high = {{high.low, high.high, 0, 0}};
+            }
+            return words;
+        }
+        int line = lane() / 4, rows = 16 * (lane() % 4);
+        words.low = load_streamed_quad(planes + 16 * lane());
+        if constexpr (P::BITS == 8) words.next = load_streamed_quad(planes + 512 + 16 * lane());
+        if constexpr (P::HIGH_BITS == 1) words.high = load_streamed_quad(planes + P::LOW_PLANE + PANEL_LINE * (line / 4) + rows);
+        if constexpr (P::HIGH_BITS == 2) words.high = load_streamed_quad(planes + P::LOW_PLANE + PANEL_LINE * (line / 2) + rows);
+        return words;
+    }
+
+    // The row of the panel and the sub-block of the macro-block that a result belongs to.
+    static __device__ __forceinline__ int row(int result) {
+        int single = 4 * (lane() % 4) + 2 * (lane() / 4 & 1) + (lane() / 8 & 1);
+        if constexpr (P::BITS == 2) return 2 * (lane() % 8) + (P::SUB == 16 ? result : lane() / 8 & 1);
+        if constexpr (P::BITS == 4 && P::SUB == 16) return 4 * (lane() % 4) + 2 * (lane() / 4 & 1) + result;
+        return single;
+    }
+    static __device__ __forceinline__ int sub(int result) {
+        if constexpr (P::SUB == 16) return P::BITS == 8 ? 2 * result + lane() / 16 : lane() / 8;
+        return lane() / 16;
+    }
+
+    // Adds the products of a lane's rows and columns: of each half with 8 bits. `columns` are those of the macro-block.
+    static __device__ __forceinline__ void multiply(int (&sums)[2][4], const Words& words, const int* columns) {
+        if constexpr (P::BITS == 2) {
+            WordQuad a = *reinterpret_cast<const WordQuad*>(columns + 4 * (lane() / 8));
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+#pragma unroll
+                for (int group = 0; group < 4; group++) {
+                    unsigned codes = words.low.words[r] >> 2 * group & 0x03030303u;
+                    if constexpr (P::HIGH_BITS == 1) {
+                        codes |= (words.high.words[r] >> (4 * (lane() / 8 & 1) + group) & 0x01010101u) << 2;
+                    }
+                    sums[0][r] = dot4((int)codes, (int)a.words[group], sums[0][r]);
+                }
+            }
+        } else if constexpr (P::BITS == 8) {
+            int first = columns[lane() / 4], second = columns[8 + lane() / 4];
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                sums[0][r] = dot4((int)words.low.words[r], first, sums[0][r]);
+                sums[1][r] = dot4((int)words.next.words[r], second, sums[1][r]);
+            }
+        } else {
+            WordPair a = *reinterpret_cast<const WordPair*>(columns + 2 * (lane() / 4));
+            int line = lane() / 4;
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                unsigned low, high;
+                if constexpr (P::VALUES == PanelValues::Codebook) {
+                    look_up_nibbles<typename P::Codebook>(words.low.words[r], low, high);
+                } else {
+                    low = words.low.words[r] & 0x0f0f0f0fu;
+                    high = words.low.words[r] >> 4 & 0x0f0f0f0fu;
+                }
+                if constexpr (P::HIGH_BITS == 1) {
+                    low |= (words.high.words[r] >> 2 * (line & 3) & 0x01010101u) << 4;
+                    high |= (words.high.words[r] >> (2 * (line & 3) + 1) & 0x01010101u) << 4;
+                }
+                if constexpr (P::HIGH_BITS == 2) {
+                    low |= (words.high.words[r] >> 4 * (line & 1) & 0x03030303u) << 4;
+                    high |= (words.high.words[r] >> (4 * (line & 1) + 2) & 0x03030303u) << 4;
+                }
+                sums[0][r] = dot4((int)low, (int)a.low, dot4((int)high, (int)a.high, sums[0][r]));
+            }
+        }
+    }
+
+    // Adds the own value of the lanes whose index differs in the bit of `mask`: lanes without it keep `low`, the others
+    // `high`.
+    static __device__ __forceinline__ int exchange_add(int low, int high, int mask) {
+        bool upper = lane() & mask;
+        return (upper ? high : low) + shuffle_xor(upper ? low : high, mask);
+    }
+
+    // Sums up what the lanes of each result multiplied.
+    static __device__ __forceinline__ void combine(int (&results)[RESULTS], const int (&sums)[2][4]) {
+        auto over_lines = [&](const int(&rows)[4]) {
+            return exchange_add(exchange_add(rows[0], rows[2], 4), exchange_add(rows[1], rows[3], 4), 8);
+        };
+        if constexpr (P::BITS == 2 && P::SUB == 16) {
+            results[0] = sums[0][0];
+            results[1] = sums[0][1];
+        } else if constexpr (P::BITS == 2) {
+            results[0] = exchange_add(sums[0][0], sums[0][1], 8);
+        } else if constexpr (P::BITS == 8 && P::SUB == 16) {
+            results[0] = over_lines(sums[0]);
+            results[1] = over_lines(sums[1]);
+        } else if constexpr (P::BITS == 8) {
+            int rows[4];
+#pragma unroll
+            for (int r = 0; r < 4; r++) rows[r] = exchange_add(sums[0][r], sums[1][r], 16);
+            results[0] = over_lines(rows);
+        } else if constexpr (P::SUB == 16) {
+            results[0] = exchange_add(sums[0][0], sums[0][2], 4);
+            results[1] = exchange_add(sums[0][1], sums[0][3], 4);
+        } else {
+            results[0] = over_lines(sums[0]);
+        }
+    }
+};
+
 // One row. Blocks stay for several panels, so that weights are loaded without pause. The warps of a block share a panel: a
-// round covers a macro-block or two for each of them. The integer sums of a round go to shared memory, from where one
-// thread for each output continues its chain while the others begin the next round.
+// round covers some macro-blocks for each of them. The integer sums of a round go to shared memory, from where one thread
+// for each output continues its chain while the others begin the next round.
 template <class P> struct OneRow {
-    static constexpr int WARPS = 16, UNITS = P::SUBS == 2 ? 2 : 1;
+    typedef LaneDots<P> Dots;
+    static constexpr int WARPS = 8, UNITS = P::BITS == 8 || P::HIGH_BITS > 0 || P::SUBS == 4 ? 2 : 4, RESULTS = Dots::RESULTS;
     static constexpr int ROUND_MACROS = WARPS * UNITS, ROUND_SUBS = ROUND_MACROS * P::SUBS;
-    // Sub-blocks whose scales a lane computes: those of row lane % 16.
-    static constexpr int LANE_SUBS = P::SUBS / 2;
 
     // Two factors of a term of a chain.
     struct alignas(8) Term {
@@ -93,60 +215,47 @@ template <class P> struct OneRow {
 
     // A macro-block, loaded before it is needed.
     struct Unit {
-        PanelWords<P> halves[2];
-        WordPair columns[2];
-        ScaleFields fields[LANE_SUBS];
-        float row_scales[LANE_SUBS], row_sums[LANE_SUBS];
+        typename Dots::Words words;
+        ScaleFields fields[RESULTS];
     };
 
-    static __device__ __forceinline__ void load(Unit& unit, const byte* panel, const QuantizedRows& rows, int macro) {
-        const byte* planes = macro_planes<P>(panel, macro);
+    // Adjacent macro-blocks for a warp, unless there are too few for all warps.
+    static __device__ __forceinline__ int unit_macro(int first, int unit, int macros) {
+        return first + (macros < ROUND_MACROS ? unit * WARPS + warp() : warp() * UNITS + unit);
+    }
+
+    static __device__ __forceinline__ void load_round(Unit (&units)[UNITS], const byte* panel, int first, int macros) {
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            unit.halves[half] = load_panel_words<P>(planes, half);
-            unit.columns[half] = {0, 0};
-            // Only the first column of b is used.
-            if (lane() < 4) unit.columns[half] = reinterpret_cast<const WordPair*>(rows.words + macro * 16 + half * 8)[lane()];
-        }
-        if constexpr (!P::IS_ROW) {
-            const byte* block = block_of_macro<P>(panel, macro);
+        for (int u = 0; u < UNITS; u++) {
+            int macro = unit_macro(first, u, macros);
+            if (macro >= macros) continue;
+            units[u].words = Dots::load(macro_planes<P>(panel, macro));
+            if constexpr (!P::IS_ROW) {
 #pragma unroll
-            for (int i = 0; i < LANE_SUBS; i++) {
-                int sub = lane() / 16 + 2 * i;
-                unit.fields[i] = P::fields(block, macro % P::MACROS, sub, lane() % 16);
-                unit.row_scales[i] = rows.scales(0)[macro * 2 + sub * P::SUB / 32];
-                if constexpr (P::HAS_MINIMUM && P::SUB == 32) unit.row_sums[i] = rows.scaled_sums(0)[macro * 2 + sub];
-                if constexpr (P::HAS_MINIMUM && P::SUB == 16) unit.row_sums[i] = (float)rows.sums(0)[macro * 4 + sub];
+                for (int i = 0; i < RESULTS; i++) {
+                    units[u].fields[i] = P::fields(block_of_macro<P>(panel, macro), macro % P::MACROS, Dots::sub(i), Dots::row(i));
+                }
             }
         }
     }
 
-    static __device__ __forceinline__ void finish_unit(Round& round, const Unit& unit, int index) {
-        int g = lane() / 4, t = lane() % 4;
+    static __device__ __forceinline__ void finish_unit(Round& round, const Unit& unit, const QuantizedRows& rows, int index, int macro) {
+        int sums[2][4] = {}, results[RESULTS];
+        Dots::multiply(sums, unit.words, rows.words + macro * 16);
+        Dots::combine(results, sums);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            unsigned a[4];
-            panel_operand<P>(a, unit.halves[half]);
-#pragma unroll
-            for (int sub = 0; sub < LANE_SUBS; sub++) {
-                WordPair b = P::SUB == 16 ? half_of_columns(unit.columns[half], sub) : unit.columns[half];
-                int sums[4] = {0, 0, 0, 0};
-                mma_bytes(sums, a, b.low, b.high);
-                Term* products = round.products[index * P::SUBS + half * LANE_SUBS + sub];
-                if (t == 0) {
-                    products[2 * g].a = (float)sums[0];
-                    products[2 * g + 1].a = (float)sums[2];
-                }
+        for (int i = 0; i < RESULTS; i++) {
+            int sub = Dots::sub(i), row = Dots::row(i);
+            float row_scale = rows.scales(0)[macro * 2 + sub * P::SUB / 32];
+            if constexpr (P::VALUES == PanelValues::Offset && P::OFFSET > 0) {
+                const int* columns = rows.sums(0) + macro * 4;
+                results[i] -= P::OFFSET * (P::SUB == 16 ? columns[sub] : columns[2 * sub] + columns[2 * sub + 1]);
             }
-        }
-#pragma unroll
-        for (int i = 0; i < LANE_SUBS; i++) {
             SubBlockScale scale = P::scale(unit.fields[i]);
-            int sub = index * P::SUBS + lane() / 16 + 2 * i;
-            round.products[sub][lane() % 16].b = scale.scale * unit.row_scales[i];
+            round.products[index * P::SUBS + sub][row] = {(float)results[i], scale.scale * row_scale};
             if constexpr (P::HAS_MINIMUM) {
-                float row_sum = P::SUB == 16 ? unit.row_scales[i] * unit.row_sums[i] : unit.row_sums[i];
-                round.minimums[sub][lane() % 16] = {scale.minimum, row_sum};
+                float row_sum = P::SUB == 16 ? row_scale * (float)rows.sums(0)[macro * 4 + sub] : rows.scaled_sums(0)[macro * 2 + sub];
+                round.minimums[index * P::SUBS + sub][row] = {scale.minimum, row_sum};
             }
         }
     }
@@ -157,34 +266,27 @@ template <class P> struct OneRow {
         else chains(parts, part_count, rows, macros);
     }
 
-    static __device__ __forceinline__ void load_round(Unit (&units)[UNITS], const byte* panel, const QuantizedRows& rows, int first, int macros) {
-#pragma unroll
-        for (int u = 0; u < UNITS; u++) {
-            int macro = first + u * WARPS + warp();
-            if (macro < macros) load(units[u], panel, rows, macro);
-        }
-    }
-
     static __device__ __forceinline__ void chains(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros) {
         __shared__ Round rounds[2];
         int total = total_panels(parts, part_count), panel = blockIdx.x;
         if (panel >= total) return;
         const MatmulPart* part = &part_of_panel(parts, part_count, panel);
         Unit units[UNITS];
-        load_round(units, panel_of_part<P>(*part, panel, macros), rows, 0, macros);
+        load_round(units, panel_of_part<P>(*part, panel, macros), 0, macros);
         float sum = 0.0f;
         for (int first = 0, buffer = 0; panel < total; buffer ^= 1) {
             Round& round = rounds[buffer];
 #pragma unroll
             for (int u = 0; u < UNITS; u++) {
-                if (first + u * WARPS + warp() < macros) finish_unit(round, units[u], u * WARPS + warp());
+                int macro = unit_macro(first, u, macros);
+                if (macro < macros) finish_unit(round, units[u], rows, macro - first, macro);
             }
             bool is_last = first + ROUND_MACROS >= macros;
             int next_first = is_last ? 0 : first + ROUND_MACROS, next_panel = is_last ? panel + (int)gridDim.x : panel;
             const MatmulPart* next_part = part;
             if (next_panel < total) {
                 if (is_last) next_part = &part_of_panel(parts, part_count, next_panel);
-                load_round(units, panel_of_part<P>(*next_part, next_panel, macros), rows, next_first, macros);
+                load_round(units, panel_of_part<P>(*next_part, next_panel, macros), next_first, macros);
             }
             sync_block();
             if (threadIdx.x < PANEL_ROWS) {
@@ -213,42 +315,36 @@ template <class P> struct OneRow {
     // Row types: all products of an output are one integer sum.
     static __device__ __forceinline__ void integers(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros) {
         __shared__ int totals[2][WARPS][PANEL_ROWS];
-        int total = total_panels(parts, part_count), g = lane() / 4, t = lane() % 4;
+        int total = total_panels(parts, part_count), quad = lane() % 4, line = lane() / 4;
         float row_scale = rows.scales(0)[0];
         for (int panel = blockIdx.x, buffer = 0; panel < total; panel += gridDim.x, buffer ^= 1) {
             const MatmulPart& part = part_of_panel(parts, part_count, panel);
             const byte* weights = panel_of_part<P>(part, panel, macros);
-            int sums[4] = {0, 0, 0, 0};
+            int sums[2][4] = {};
             for (int first = 0; first < macros; first += ROUND_MACROS) {
                 Unit units[UNITS];
-                load_round(units, weights, rows, first, macros);
+                load_round(units, weights, first, macros);
 #pragma unroll
                 for (int u = 0; u < UNITS; u++) {
-                    int macro = first + u * WARPS + warp();
+                    int macro = unit_macro(first, u, macros);
                     if (macro >= macros) continue;
-                    const byte* block = block_of_macro<P>(weights, macro);
+                    if constexpr (P::SUB == 32) {
+                        Dots::multiply(sums, units[u].words, rows.words + macro * 16);
+                    } else {
+                        int products[2][4] = {};
+                        Dots::multiply(products, units[u].words, rows.words + macro * 16);
+                        const byte* block = block_of_macro<P>(weights, macro);
 #pragma unroll
-                    for (int half = 0; half < 2; half++) {
-                        unsigned a[4];
-                        panel_operand<P>(a, units[u].halves[half]);
-                        if constexpr (P::SUB == 32) {
-                            mma_bytes(sums, a, units[u].columns[half].low, units[u].columns[half].high);
-                        } else {
-#pragma unroll
-                            for (int sub = 0; sub < 2; sub++) {
-                                WordPair b = half_of_columns(units[u].columns[half], sub);
-                                int dots[4] = {0, 0, 0, 0};
-                                mma_bytes(dots, a, b.low, b.high);
-                                sums[0] += dots[0] * P::factor(block, 0, 2 * half + sub, 2 * g);
-                                sums[2] += dots[2] * P::factor(block, 0, 2 * half + sub, 2 * g + 1);
-                            }
-                        }
+                        for (int r = 0; r < 4; r++) sums[0][r] += products[0][r] * P::factor(block, 0, line / 2, 4 * quad + r);
                     }
                 }
             }
-            if (t == 0) {
-                totals[buffer][warp()][2 * g] = sums[0];
-                totals[buffer][warp()][2 * g + 1] = sums[2];
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                int sum = sums[0][r] + sums[1][r];
+#pragma unroll
+                for (int mask = 4; mask < LANES; mask *= 2) sum += shuffle_xor(sum, mask);
+                if (line == 0) totals[buffer][warp()][4 * quad + r] = sum;
             }
             sync_block();
             int output = (panel - part.first_panel) * PANEL_ROWS + threadIdx.x;
