@@ -31,8 +31,17 @@ pub struct LaunchConfig {
 
 /// C++ compilers, in the order in which they are tried.
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
-const FLAGS: [&str; 7] =
-    ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE"];
+/// Every operation of a kernel is rounded once: products and sums are not contracted.
+const FLAGS: [&str; 8] = [
+    "-std=c++17",
+    "-O1",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-U_FORTIFY_SOURCE",
+];
 
 /// Compiles the kernels of `sources` to a program in `folder`. Returns `Ok(None)` if there is no compiler, which is not
 /// an error of the kernels.
