@@ -35,6 +35,18 @@ static const Entry* kernel;
 static const uint64_t* arguments;
 static std::string failure;
 static bool reverse_order;
+// When asynchronous copies land.
+enum class CopyTiming { AT_WAIT, AT_START, RANDOM };
+static CopyTiming copy_timing;
+static uint64_t seed, random_state;
+
+// A number below `limit` (SplitMix64).
+static size_t random_below(size_t limit) {
+    uint64_t x = random_state += 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return (x ^ x >> 31) % limit;
+}
 
 void yield() {
     if (!_setjmp(fibers[current->number].place)) _longjmp(scheduler, 1);
@@ -53,6 +65,29 @@ static void leave_group(Group& group) {
     if (group.arrived > 0 && group.arrived == group.alive) {
         group.arrived = 0;
         group.generation++;
+    }
+}
+
+static void land(Copy& copy) {
+    if (copy.landed) return;
+    copy.landed = true;
+    if (copy.valid) memcpy(copy.to, copy.from, 16);
+    else memset(copy.to, 0, 16);
+}
+
+void start_copy(Copy copy) {
+    if (copy_timing == CopyTiming::AT_START || (copy_timing == CopyTiming::RANDOM && random_below(4) == 0)) land(copy);
+    current->copies.back().push_back(copy);
+}
+
+void finish_copy(Copy& copy) { land(copy); }
+
+// Lands some copies of a random thread.
+static void land_some(int threads) {
+    for (auto& group : fibers[random_below((size_t)threads)].thread.copies) {
+        for (Copy& copy : group) {
+            if (random_below(2) == 0) land(copy);
+        }
     }
 }
 
@@ -98,14 +133,16 @@ static void run_block(int threads) {
     }
     for (int i = 0; i < threads; i++) {
         fibers[i].thread.number = i;
-        fibers[i].thread.copies.clear();
+        fibers[i].thread.copies.assign(1, {});
         fibers[i].done = false;
     }
     while (block_group.alive > 0 && failure.empty()) {
         uint64_t before = arrivals;
         for (int i = 0; i < threads && failure.empty(); i++) {
             int number = reverse_order ? threads - 1 - i : i;
-            if (!fibers[number].done) resume(number);
+            if (fibers[number].done) continue;
+            if (copy_timing == CopyTiming::RANDOM) land_some(threads);
+            resume(number);
         }
         if (failure.empty() && block_group.alive > 0 && arrivals == before) {
             for (int i = 0; i < threads; i++) {
@@ -162,6 +199,7 @@ static void launch() {
     std::vector<uint64_t> words(read_word());
     read_all(words.data(), 8 * words.size());
     failure.clear();
+    random_state = seed;
     kernel = Entry::first;
     while (kernel && name != kernel->name) kernel = kernel->next;
     if (!kernel) return answer_text("no kernel is named " + name);
@@ -228,7 +266,12 @@ int main() {
             memset(to, byte, read_word());
             break;
         }
-        case 'o': reverse_order = read_word() != 0; break;
+        case 'm': {
+            reverse_order = read_word() != 0;
+            copy_timing = (CopyTiming)read_word();
+            seed = read_word();
+            break;
+        }
         case 'l': launch(); break;
         default: return 1;
         }

@@ -40,10 +40,12 @@ struct Copy {
     void* to;
     const void* from;
     bool valid;
+    bool landed = false;
 };
 
 struct Thread {
     int number;
+    // Groups of pending copies, the oldest first. The last is open.
     std::vector<std::vector<Copy>> copies;
 };
 
@@ -56,6 +58,9 @@ extern size_t shared_size;
 // Threads that reached a barrier or returned, ever: without any, those that remain wait forever.
 extern uint64_t arrivals;
 void yield();
+// An asynchronous copy lands at some moment from its start to its finish.
+void start_copy(Copy copy);
+void finish_copy(Copy& copy);
 [[noreturn]] void fail(const char* what);
 
 inline void wait_in(Group& group, const char* barrier) {
@@ -278,23 +283,16 @@ inline WordQuad load_streamed_quad(const void* from) {
 
 inline void cp_async(void* to, const void* from, bool valid) {
     if ((uint64_t)to % 16 != 0 || (valid && (uint64_t)from % 16 != 0)) fail("a 16-byte copy is not aligned to 16 bytes");
-    if (current->copies.empty()) current->copies.emplace_back();
-    current->copies.back().push_back({to, from, valid});
+    start_copy({to, from, valid});
 }
 
-inline void cp_async_commit() {
-    if (current->copies.empty()) current->copies.emplace_back();
-    current->copies.emplace_back();
-}
+inline void cp_async_commit() { current->copies.emplace_back(); }
 
 // The last group is still open.
 template <int LEFT> inline void cp_async_wait() {
     auto& groups = current->copies;
     while (groups.size() > LEFT + 1) {
-        for (Copy& copy : groups.front()) {
-            if (copy.valid) memcpy(copy.to, copy.from, 16);
-            else memset(copy.to, 0, 16);
-        }
+        for (Copy& copy : groups.front()) finish_copy(copy);
         groups.erase(groups.begin());
     }
 }

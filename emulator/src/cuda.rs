@@ -29,6 +29,46 @@ pub struct LaunchConfig {
     pub shared: u32,
 }
 
+/// The order in which the emulator runs the threads of a block, and the blocks of a grid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadOrder {
+    /// From first to last.
+    #[default]
+    Forward,
+    /// From last to first.
+    Reverse,
+}
+
+/// When asynchronous copies land in shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyTiming {
+    /// When their thread waits for them.
+    #[default]
+    AtWait,
+    /// When they are started.
+    AtStart,
+    /// Each at a random moment from its start to the wait, from this seed.
+    Random(u64),
+}
+
+/// What a GPU leaves open and the emulator defines. The results of correctly synchronized kernels do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExecutionMode {
+    /// The order of threads and blocks.
+    pub order: ThreadOrder,
+    /// The timing of asynchronous copies.
+    pub copies: CopyTiming,
+}
+
+impl ExecutionMode {
+    /// Modes in which every order of threads and every timing of copies occurs.
+    pub const ALL: [Self; 3] = [
+        Self { order: ThreadOrder::Forward, copies: CopyTiming::AtWait },
+        Self { order: ThreadOrder::Reverse, copies: CopyTiming::AtStart },
+        Self { order: ThreadOrder::Forward, copies: CopyTiming::Random(1) },
+    ];
+}
+
 /// C++ compilers, in the order in which they are tried.
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 /// Every operation of a kernel is rounded once: products and sums are not contracted.
@@ -190,13 +230,17 @@ impl CudaEmulator {
         self.send(b'f', &[ptr, u64::from(byte), count as u64], &[])
     }
 
-    /// Sets whether threads and blocks run from last to first. The results of correctly synchronized kernels do not
-    /// depend on it.
+    /// Sets how the following launches run.
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn set_reverse_order(&mut self, reverse: bool) -> Result<(), String> {
-        self.send(b'o', &[u64::from(reverse)], &[])
+    pub fn set_mode(&mut self, mode: ExecutionMode) -> Result<(), String> {
+        let (timing, seed) = match mode.copies {
+            CopyTiming::AtWait => (0, 0),
+            CopyTiming::AtStart => (1, 0),
+            CopyTiming::Random(seed) => (2, seed),
+        };
+        self.send(b'm', &[u64::from(mode.order == ThreadOrder::Reverse), timing, seed], &[])
     }
 
     /// Runs a kernel to completion.

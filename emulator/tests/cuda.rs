@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use siskin_emulator::cuda::{CudaEmulator, EmulatedArgument, LaunchConfig, compile};
+use siskin_emulator::cuda::{
+    CopyTiming, CudaEmulator, EmulatedArgument, ExecutionMode, LaunchConfig, ThreadOrder, compile,
+};
 
 fn machine() -> Option<CudaEmulator> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -30,6 +32,10 @@ fn download(machine: &mut CudaEmulator, place: EmulatedArgument, count: usize) -
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
+fn ordered(order: ThreadOrder) -> ExecutionMode {
+    ExecutionMode { order, ..ExecutionMode::default() }
+}
+
 const BLOCK: LaunchConfig = LaunchConfig { grid: [1, 1, 1], threads: 64, shared: 1024 };
 
 #[test]
@@ -37,8 +43,8 @@ fn block_reductions_are_correct() {
     let Some(mut machine) = machine() else { return };
     let numbers: Vec<f32> = (0..192).map(|i| i as f32).collect();
     let x = upload(&mut machine, &numbers);
-    for reverse in [false, true] {
-        machine.set_reverse_order(reverse).unwrap();
+    for mode in ExecutionMode::ALL {
+        machine.set_mode(mode).unwrap();
         let out = upload(&mut machine, &[0.0; 3]);
         machine.launch("sum", LaunchConfig { grid: [3, 1, 1], ..BLOCK }, &[x, out]).unwrap();
         let want: Vec<f32> = numbers.chunks(64).map(|numbers| numbers.iter().sum()).collect();
@@ -53,7 +59,7 @@ fn kernel_faults_are_reported() {
     {
         let Some(mut machine) = machine() else { return };
         // The waiting threads run first.
-        machine.set_reverse_order(true).unwrap();
+        machine.set_mode(ordered(ThreadOrder::Reverse)).unwrap();
         let out = upload(&mut machine, &[0.0; 64]);
         let error = machine.launch(kernel, BLOCK, &[out]).unwrap_err();
         assert!(error.contains(word), "{error}");
@@ -75,13 +81,44 @@ fn missing_barriers_are_detected() {
     let out = upload(&mut machine, &[0.0; 256]);
     machine.launch("missing_wait", BLOCK, &[x, out]).unwrap();
     assert!(download(&mut machine, out, 256).iter().all(|number| number.is_nan()));
-    let results = [false, true].map(|reverse| {
-        machine.set_reverse_order(reverse).unwrap();
+    let results = [ThreadOrder::Forward, ThreadOrder::Reverse].map(|order| {
+        machine.set_mode(ordered(order)).unwrap();
         machine.launch("missing_barrier", BLOCK, &[x, out]).unwrap();
         download(&mut machine, out, 64)
     });
     let nan_count = results.iter().flatten().filter(|number| number.is_nan()).count();
     assert!(nan_count > 0, "{results:?}");
+}
+
+/// Sums over double-buffered tiles do not depend on when copies land, unless a tile is overwritten while it is read.
+#[test]
+fn copies_into_tiles_in_use_are_detected() {
+    let Some(mut machine) = machine() else { return };
+    let numbers: Vec<f32> = (0..1024).map(|i| (i % 37) as f32).collect();
+    let x = upload(&mut machine, &numbers);
+    let orders = [ThreadOrder::Forward, ThreadOrder::Reverse];
+    let modes: Vec<ExecutionMode> = [CopyTiming::AtWait, CopyTiming::AtStart]
+        .into_iter()
+        .chain((0..8).map(CopyTiming::Random))
+        .flat_map(|copies| orders.map(|order| ExecutionMode { order, copies }))
+        .collect();
+    let mut run = |kernel: &str, mode: ExecutionMode| {
+        machine.set_mode(mode).unwrap();
+        let out = upload(&mut machine, &[0.0; 64]);
+        let config = LaunchConfig { shared: 2048, ..BLOCK };
+        machine.launch(kernel, config, &[x, out, EmulatedArgument::Int(4)]).unwrap();
+        download(&mut machine, out, 64)
+    };
+    // Thread i sums the column 63 - i of four rows of each tile.
+    let column = |i: usize| numbers.iter().skip(63 - i).step_by(64).sum::<f32>();
+    let want: Vec<f32> = (0..64).map(column).collect();
+    for &mode in &modes {
+        assert_eq!(run("sum_tiles", mode), want, "{mode:?}");
+    }
+    for &mode in &modes {
+        let differs = run("sum_tiles_in_use", mode) != want;
+        assert_eq!(differs, mode.copies != CopyTiming::AtWait, "{mode:?}");
+    }
 }
 
 #[test]

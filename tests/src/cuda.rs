@@ -11,7 +11,7 @@ use siskin_device::{
     Command, CommandList, Device, DeviceCapabilities, DeviceMatrix, DevicePtr, Fp8Format, Fp8Operand,
     Fp8Operands, GemmShape, KernelArgument, MatmulCommand, Precision,
 };
-use siskin_emulator::cuda::{self, CudaEmulator, LaunchConfig};
+use siskin_emulator::cuda::{self, CudaEmulator, ExecutionMode, LaunchConfig};
 
 use crate::{env, paths};
 
@@ -53,13 +53,13 @@ impl TestDevice {
         panic!("these tests were built without the feature `cuda`")
     }
 
-    /// Sets whether the emulator runs threads from last to first. A GPU has no fixed order of threads.
+    /// Sets how the emulator runs the following commands. A GPU has no fixed mode.
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn set_reverse_order(&mut self, reverse: bool) -> Result<()> {
+    pub fn set_mode(&mut self, mode: ExecutionMode) -> Result<()> {
         match self {
-            Self::Emulated(emulated) => emulated.set_reverse_order(reverse),
+            Self::Emulated(emulated) => emulated.set_mode(mode),
             #[cfg(feature = "cuda")]
             Self::Gpu(_) => Ok(()),
         }
@@ -143,12 +143,12 @@ impl Emulated {
         Self { emulator: CudaEmulator::start(program).unwrap_or_else(|error| panic!("{error}")) }
     }
 
-    /// Sets whether threads run from last to first.
+    /// Sets how the following commands run.
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn set_reverse_order(&mut self, reverse: bool) -> Result<()> {
-        emulated(self.emulator.set_reverse_order(reverse))
+    pub fn set_mode(&mut self, mode: ExecutionMode) -> Result<()> {
+        emulated(self.emulator.set_mode(mode))
     }
 
     fn table(

@@ -41,6 +41,30 @@ ENTRY(missing_wait, 64, (const float* x, float* out), {
     for (int i = 0; i < 4; i++) out[threadIdx.x * 4 + i] = shared[threadIdx.x * 4 + i];
 })
 
+// Sums the columns of tiles of 4 × 64 that are copied while others are read. With one tile of shared memory, the next
+// one overwrites the tile that is read.
+template <int TILES> inline void sum_of_tiles(const float* x, float* out, int steps) {
+    float* shared = (float*)dynamic_shared_memory();
+    auto start = [&](int step) {
+        unsigned i = threadIdx.x * 4;
+        if (step < steps) cp_async(shared + step % TILES * 256 + i, x + step * 256 + i, true);
+        cp_async_commit();
+    };
+    float sum = 0;
+    start(0);
+    for (int step = 0; step < steps; step++) {
+        cp_async_wait<0>();
+        sync_block();
+        start(step + 1);
+        for (int row = 0; row < 4; row++) sum += shared[step % TILES * 256 + row * 64 + 63 - threadIdx.x];
+        if (TILES == 1) sync_block();
+    }
+    out[threadIdx.x] = sum;
+}
+
+ENTRY(sum_tiles, 64, (const float* x, float* out, int steps), sum_of_tiles<2>(x, out, steps))
+ENTRY(sum_tiles_in_use, 64, (const float* x, float* out, int steps), sum_of_tiles<1>(x, out, steps))
+
 // Writes out of bounds for a large index.
 ENTRY(out_of_bounds, 64, (float* out, int place), { out[place] = 1; })
 

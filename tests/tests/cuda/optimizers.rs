@@ -1,5 +1,6 @@
 //! Every optimizer, step by step: parameters and optimizer state.
 
+use siskin_emulator::cuda::{ExecutionMode, ThreadOrder};
 use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::{GradientCase, load};
@@ -187,9 +188,9 @@ fn steps_with_non_finite_gradients_are_skipped() {
 #[test]
 fn thread_order_changes_no_step() {
     for settings in cases("optimizers", each(), stands) {
-        let results = [false, true].map(|reverse| {
+        let results = [ThreadOrder::Forward, ThreadOrder::Reverse].map(|order| {
             let mut device = device()?;
-            device.set_reverse_order(reverse).unwrap();
+            device.set_mode(ExecutionMode { order, ..ExecutionMode::default() }).unwrap();
             let mut both = Both::new(&settings, device);
             both.step(1e-2, 8.0);
             Some(both.fetch())
