@@ -4,6 +4,7 @@
 
 #include <csetjmp>
 #include <csignal>
+#include <link.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -15,6 +16,10 @@ Group block_group;
 unsigned char* shared_memory;
 size_t shared_size;
 uint64_t arrivals;
+
+// The `__shared__` variables of all kernels.
+static unsigned char* static_shared;
+static size_t static_shared_size;
 
 static const size_t STACK_SIZE = 128 << 10;
 static const size_t MAX_SHARED = 227 << 10;
@@ -58,6 +63,37 @@ void fail(const char* what) {
              blockIdx.z, current->number);
     if (failure.empty()) failure = text;
     _longjmp(scheduler, 2);
+}
+
+// Memory followed by an inaccessible guard page.
+static unsigned char* allocate_guarded(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t padded = (bytes + 15) / 16 * 16, pages = (padded + page - 1) / page * page + page;
+    void* all = mmap(nullptr, pages + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED || mprotect(all, pages, PROT_READ | PROT_WRITE) != 0) {
+        fprintf(stderr, "no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    return (unsigned char*)all + pages - padded;
+}
+
+static bool contains(const unsigned char* memory, size_t size, const void* from, size_t bytes) {
+    size_t offset = (size_t)from - (size_t)memory;
+    return offset < size && bytes <= size - offset;
+}
+
+bool is_shared(const void* from, size_t bytes) {
+    return contains(shared_memory, shared_size, from, bytes) || contains(static_shared, static_shared_size, from, bytes);
+}
+
+// Called for each loaded object; the program is the first.
+static int find_static_shared(dl_phdr_info* program, size_t, void*) {
+    for (int i = 0; i < program->dlpi_phnum; i++) {
+        if (program->dlpi_phdr[i].p_type != PT_TLS) continue;
+        static_shared = (unsigned char*)program->dlpi_tls_data;
+        static_shared_size = program->dlpi_phdr[i].p_memsz;
+    }
+    return 1;
 }
 
 static void leave_group(Group& group) {
@@ -125,6 +161,7 @@ static void run_block(int threads) {
     static Warp warps[MAX_THREADS / 32];
     warps_of_block = warps;
     memset(shared_memory, 0xff, shared_size);
+    memset(static_shared, 0xff, static_shared_size);
     block_group = Group();
     block_group.alive = threads;
     for (int i = 0; i * 32 < threads; i++) {
@@ -178,21 +215,8 @@ static void answer_text(const std::string& text) {
     answer(text.data(), text.size());
 }
 
-// Memory followed by an inaccessible guard page.
-static uint64_t allocate(size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t padded = (bytes + 15) / 16 * 16, pages = (padded + page - 1) / page * page + page;
-    void* all = mmap(nullptr, pages + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED || mprotect(all, pages, PROT_READ | PROT_WRITE) != 0) {
-        fprintf(stderr, "no memory for %zu bytes\n", bytes);
-        exit(1);
-    }
-    unsigned char* place = (unsigned char*)all + pages - padded;
-    memset(place, 0xff, padded);
-    return (uint64_t)place;
-}
-
-static void launch() {
+// The dynamic shared memory ends at `shared_end`, and is aligned no more than on a GPU.
+static void launch(unsigned char* shared_end) {
     std::string name(read_word(), ' ');
     read_all(&name[0], name.size());
     uint64_t grid[3] = {read_word(), read_word(), read_word()}, threads = read_word(), shared = read_word();
@@ -211,6 +235,7 @@ static void launch() {
     }
     arguments = words.data();
     shared_size = shared;
+    shared_memory = shared_end - (shared + 15) / 16 * 16;
     gridDim = {(unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2]};
     blockDim = {(unsigned)threads, 1, 1};
     uint64_t blocks = grid[0] * grid[1] * grid[2];
@@ -232,7 +257,8 @@ static void on_fault(int) {
 }
 
 int main() {
-    shared_memory = (unsigned char*)aligned_alloc(128, (MAX_SHARED + 127) / 128 * 128);
+    unsigned char* shared_end = allocate_guarded(MAX_SHARED) + MAX_SHARED;
+    dl_iterate_phdr(find_static_shared, nullptr);
     static unsigned char signal_stack[64 << 10];
     stack_t stack = {};
     stack.ss_sp = signal_stack;
@@ -246,7 +272,8 @@ int main() {
     for (int request; (request = getchar()) != EOF;) {
         switch (request) {
         case 'a': {
-            uint64_t place = allocate(read_word());
+            uint64_t bytes = read_word(), place = (uint64_t)allocate_guarded(bytes);
+            memset((void*)place, 0xff, (bytes + 15) / 16 * 16);
             answer(&place, sizeof place);
             break;
         }
@@ -272,7 +299,7 @@ int main() {
             seed = read_word();
             break;
         }
-        case 'l': launch(); break;
+        case 'l': launch(shared_end); break;
         default: return 1;
         }
     }

@@ -13,7 +13,8 @@
 
 #define __device__
 #define __global__
-#define __shared__ static
+// The only thread-local variables of this program, and therefore adjacent.
+#define __shared__ static thread_local
 #define __constant__ static const
 #define __forceinline__ inline
 #define __restrict__
@@ -57,6 +58,7 @@ extern unsigned char* shared_memory;
 extern size_t shared_size;
 // Threads that reached a barrier or returned, ever: without any, those that remain wait forever.
 extern uint64_t arrivals;
+bool is_shared(const void* from, size_t bytes);
 void yield();
 // An asynchronous copy lands at some moment from its start to its finish.
 void start_copy(Copy copy);
@@ -183,9 +185,8 @@ inline unsigned char* dynamic_shared_memory() { return shared_memory; }
 
 // Rows of four matrices, of all lanes.
 inline uint64_t (*matrix_rows(const char* what, const void* row))[4] {
-    const unsigned char* place = (const unsigned char*)row;
-    if ((uint64_t)place % 16 != 0) fail("a matrix row is not aligned to 16 bytes");
-    if (place < shared_memory || place + 16 > shared_memory + shared_size) fail("a matrix row is not in shared memory");
+    if ((uint64_t)row % 16 != 0) fail("a matrix row is not aligned to 16 bytes");
+    if (!is_shared(row, 16)) fail("a matrix row is not in shared memory");
     return exchange(what, row);
 }
 
@@ -283,6 +284,7 @@ inline WordQuad load_streamed_quad(const void* from) {
 
 inline void cp_async(void* to, const void* from, bool valid) {
     if ((uint64_t)to % 16 != 0 || (valid && (uint64_t)from % 16 != 0)) fail("a 16-byte copy is not aligned to 16 bytes");
+    if (!is_shared(to, 16)) fail("an asynchronous copy is not to shared memory");
     start_copy({to, from, valid});
 }
 

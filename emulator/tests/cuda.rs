@@ -128,6 +128,21 @@ fn out_of_bounds_accesses_end_the_emulator() {
     machine.launch("out_of_bounds", BLOCK, &[out, EmulatedArgument::Int(7)]).unwrap();
     let error = machine.launch("out_of_bounds", BLOCK, &[out, EmulatedArgument::Int(8)]).unwrap_err();
     assert!(error.contains("ended"), "{error}");
+    // Shared memory ends where the launch configuration says.
+    let Some(mut machine) = self::machine() else { return };
+    let out = upload(&mut machine, &[0.0; 64]);
+    let arguments = |beyond| [out, EmulatedArgument::Int(256), EmulatedArgument::Int(beyond)];
+    machine.launch("beyond_shared_memory", BLOCK, &arguments(0)).unwrap();
+    let error = machine.launch("beyond_shared_memory", BLOCK, &arguments(1)).unwrap_err();
+    assert!(error.contains("ended"), "{error}");
+}
+
+#[test]
+fn static_shared_memory_is_uninitialized_in_each_block() {
+    let Some(mut machine) = machine() else { return };
+    let out = upload(&mut machine, &[0.0; 3]);
+    machine.launch("uninitialized", LaunchConfig { grid: [3, 1, 1], ..BLOCK }, &[out]).unwrap();
+    assert!(download(&mut machine, out, 3).iter().all(|number| number.is_nan()));
 }
 
 #[test]

@@ -20,6 +20,22 @@ ENTRY(missing_barrier, 64, (const float* x, float* out), {
     out[threadIdx.x] = shared[threadIdx.x ^ 33];
 })
 
+// Adds to shared memory that each block finds as the last one left it.
+ENTRY(uninitialized, 64, (float* out), {
+    __shared__ float sum;
+    if (threadIdx.x == 0) sum += 1;
+    sync_block();
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+})
+
+// Reads the last float of shared memory, and `beyond` more.
+ENTRY(beyond_shared_memory, 64, (float* out, int floats, int beyond), {
+    float* shared = (float*)dynamic_shared_memory();
+    for (int i = (int)threadIdx.x; i < floats; i += 64) shared[i] = 1;
+    sync_block();
+    out[threadIdx.x] = shared[floats - 1 + beyond];
+})
+
 // Half of a warp waits at another barrier.
 ENTRY(divergent_barriers, 64, (float* out), {
     float x = threadIdx.x % 2 == 0 ? shuffle_xor(1.0f, 1) : shuffle(2.0f, 1);
