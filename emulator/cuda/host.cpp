@@ -1,6 +1,7 @@
 // Serves requests on standard input and output: memory operations, and kernel launches on that memory. A request is a
 // letter and 8-byte integers; src/cuda.rs is the client.
 #include "machine.h"
+#include "races.h"
 
 #include <csetjmp>
 #include <csignal>
@@ -112,11 +113,15 @@ static void land(Copy& copy) {
 }
 
 void start_copy(Copy copy) {
+    copy_starts(copy.to);
     if (copy_timing == CopyTiming::AT_START || (copy_timing == CopyTiming::RANDOM && random_below(4) == 0)) land(copy);
     current->copies.back().push_back(copy);
 }
 
-void finish_copy(Copy& copy) { land(copy); }
+void finish_copy(Copy& copy) {
+    copy_finishes(copy.to);
+    land(copy);
+}
 
 // Lands some copies of a random thread.
 static void land_some(int threads) {
@@ -134,6 +139,7 @@ static void fiber_main() {
         Fiber& own = fibers[current->number];
         own.done = true;
         arrivals++;
+        thread_ends();
         if (own_warp().arrived > 0) fail("a thread returns while others of its warp wait for it");
         leave_group(own_warp());
         leave_group(block_group);
@@ -162,10 +168,12 @@ static void run_block(int threads) {
     warps_of_block = warps;
     memset(shared_memory, 0xff, shared_size);
     memset(static_shared, 0xff, static_shared_size);
+    watch({{"dynamic", shared_memory, shared_size}, {"static", static_shared, static_shared_size}});
     block_group = Group();
     block_group.alive = threads;
     for (int i = 0; i * 32 < threads; i++) {
         (Group&)warps[i] = Group();
+        warps[i].epoch = 0;
         warps[i].alive = threads - i * 32 < 32 ? threads - i * 32 : 32;
     }
     for (int i = 0; i < threads; i++) {
@@ -188,6 +196,7 @@ static void run_block(int threads) {
             failure = std::string(kernel->name) + ": deadlock: threads wait at a barrier that others never reach";
         }
     }
+    end_watch();
     // The fibers of a failed block are suspended midway.
     if (!failure.empty()) {
         for (Fiber& fiber : fibers) fiber.started = false;

@@ -34,6 +34,8 @@ struct Group {
 };
 
 struct Warp : Group {
+    // Counts sync_warp().
+    unsigned epoch = 0;
     uint64_t words[2][32][4];
 };
 
@@ -82,7 +84,11 @@ inline void wait_in(Group& group, const char* barrier) {
 inline int lane() { return current->number & 31; }
 inline Warp& own_warp() { return warps_of_block[current->number / 32]; }
 inline void sync_block() { wait_in(block_group, "block"); }
-inline void sync_warp() { wait_in(own_warp(), "warp"); }
+inline void sync_warp() {
+    Warp& warp = own_warp();
+    if (warp.arrived + 1 == warp.alive) warp.epoch++;
+    wait_in(warp, "warp");
+}
 
 // Publishes words to the other lanes of the warp and returns the words of all lanes.
 template <class... X> inline uint64_t (*exchange(const char* what, X... words))[4] {

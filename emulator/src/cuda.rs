@@ -83,12 +83,32 @@ const FLAGS: [&str; 8] = [
     "-U_FORTIFY_SOURCE",
 ];
 
+/// What a program checks while it runs kernels, beyond what every program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// Nothing.
+    Standard,
+    /// Every access to memory, which takes several times as long: races in shared memory, and alignment.
+    Accesses,
+}
+
+impl Checks {
+    /// Returns the flags for kernels, and those for the emulator itself.
+    fn flags(self) -> [&'static [&'static str]; 2] {
+        match self {
+            Self::Standard => [&[]; 2],
+            // Only the hooks that the compiler inserts are used, not its library.
+            Self::Accesses => [&["-fsanitize=thread,alignment"], &["-DRACE_DETECTOR"]],
+        }
+    }
+}
+
 /// Compiles the kernels of `sources` to a program in `folder`. Returns `Ok(None)` if there is no compiler, which is not
 /// an error of the kernels.
 ///
 /// # Errors
 /// The compiler's message if the kernels do not compile.
-pub fn compile(sources: &Path, folder: &Path) -> Result<Option<PathBuf>, String> {
+pub fn compile(sources: &Path, folder: &Path, checks: Checks) -> Result<Option<PathBuf>, String> {
     let works = |name: &&&str| {
         let quiet = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         quiet.is_ok_and(|status| status.success())
@@ -98,16 +118,17 @@ pub fn compile(sources: &Path, folder: &Path) -> Result<Option<PathBuf>, String>
         return Ok(None);
     }
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda");
-    let mut files = kernels(sources)?;
-    files.push(own.join("host.cpp"));
-    let objects: Vec<PathBuf> = files
-        .iter()
-        .map(|file| folder.join(file.file_name().unwrap_or_default()).with_extension("o"))
-        .collect();
-    let spawn = |(file, object): (&PathBuf, &PathBuf)| {
+    let [of_kernels, of_host] = checks.flags();
+    let host = ["host.cpp", "races.cpp"].map(|name| (own.join(name), of_host));
+    let kernels = kernels(sources)?.into_iter().map(|file| (file, of_kernels));
+    let files: Vec<(PathBuf, &[&str])> = kernels.chain(host).collect();
+    let object =
+        |(file, _): &(PathBuf, _)| folder.join(file.file_name().unwrap_or_default()).with_extension("o");
+    let objects: Vec<PathBuf> = files.iter().map(object).collect();
+    let spawn = |((file, flags), object): (&(PathBuf, &[&str]), &PathBuf)| {
         let mut command = Command::new(compiler);
-        command.args(FLAGS).arg("-I").arg(&own).args(["-c", "-x", "c++"]).arg(file).arg("-o").arg(object);
-        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+        command.args(FLAGS).args(*flags).arg("-I").arg(&own).args(["-c", "-x", "c++"]).arg(file);
+        let child = command.arg("-o").arg(object).stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
         child.map_err(|error| format!("{compiler}: {error}"))
     };
     let compiling = files.iter().zip(&objects).map(spawn).collect::<Result<Vec<Child>, String>>()?;

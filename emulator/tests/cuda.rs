@@ -5,16 +5,31 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use siskin_emulator::cuda::{
-    CopyTiming, CudaEmulator, EmulatedArgument, ExecutionMode, LaunchConfig, ThreadOrder, compile,
+    Checks, CopyTiming, CudaEmulator, EmulatedArgument, ExecutionMode, LaunchConfig, ThreadOrder, compile,
 };
 
-fn machine() -> Option<CudaEmulator> {
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+/// Compiles the kernels of `cuda/` in a folder of this name.
+fn program(checks: Checks, name: &str) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda");
-    let program = PROGRAM.get_or_init(|| compile(&sources, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = compile(&sources, &folder, checks).unwrap();
     if program.is_none() {
         eprintln!("skipped: no C++ compiler for 64-bit Linux");
     }
+    program
+}
+
+fn machine() -> Option<CudaEmulator> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| program(Checks::Standard, "cuda"));
+    program.as_ref().map(|program| CudaEmulator::start(program).unwrap())
+}
+
+/// Starts an emulator that checks every access.
+fn strict_machine() -> Option<CudaEmulator> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| program(Checks::Accesses, "cuda-accesses"));
     program.as_ref().map(|program| CudaEmulator::start(program).unwrap())
 }
 
@@ -189,4 +204,50 @@ fn matrix_multiplies_are_correct() {
             assert_eq!(got[row * 8 + column], want, "{row}, {column}");
         }
     }
+}
+
+#[test]
+fn races_in_shared_memory_are_reported() {
+    let Some(mut machine) = strict_machine() else { return };
+    let x = upload(&mut machine, &[1.0; 1024]);
+    let out = upload(&mut machine, &[0.0; 256]);
+    let steps = EmulatedArgument::Int(4);
+    let config = LaunchConfig { grid: [2, 1, 1], shared: 2048, ..BLOCK };
+    let cases: [(&str, &[EmulatedArgument], &str); 9] = [
+        ("sum", &[x, out], ""),
+        ("sum_tiles", &[x, out, steps], ""),
+        ("reverse_warps", &[x, out], ""),
+        ("missing_barrier", &[x, out], "of dynamic shared memory"),
+        ("missing_wait", &[x, out], "copies without having waited for it"),
+        ("sum_tiles_in_use", &[x, out, steps], "race: thread"),
+        ("reverse_warps_by_shuffles", &[x, out], "of static shared memory"),
+        ("missing_barrier_after_reads", &[x, out], "which thread"),
+        ("pending_copy", &[x], "returns while its asynchronous copies are pending"),
+    ];
+    for mode in ExecutionMode::ALL {
+        machine.set_mode(mode).unwrap();
+        for (kernel, arguments, word) in cases {
+            match machine.launch(kernel, config, arguments) {
+                Ok(()) => assert_eq!(word, "", "{kernel}, {mode:?}"),
+                Err(error) => {
+                    assert!(!word.is_empty() && error.contains(word), "{kernel}, {mode:?}: {error}")
+                }
+            }
+        }
+    }
+    machine.set_mode(ExecutionMode::default()).unwrap();
+    let error = machine.launch("missing_barrier", BLOCK, &[x, out]).unwrap_err();
+    let want = "missing_barrier: race: thread 32 writes byte 128 of dynamic shared memory, which thread 1 read since the \
+                last barrier (block 0 0 0, thread 32)";
+    assert_eq!(error, want);
+}
+
+#[test]
+fn misaligned_accesses_are_reported() {
+    let Some(mut machine) = strict_machine() else { return };
+    let [x, out] = [1.0; 2].map(|number| upload(&mut machine, &[number; 132]));
+    let EmulatedArgument::Ptr(first) = x else { panic!("not a pointer") };
+    machine.launch("copy_pairs", BLOCK, &[x, out]).unwrap();
+    let error = machine.launch("copy_pairs", BLOCK, &[EmulatedArgument::Ptr(first + 4), out]).unwrap_err();
+    assert!(error.contains("not aligned to 8 bytes in") && error.contains("faults.cu:"), "{error}");
 }

@@ -1,5 +1,5 @@
 //! A device for tests: an emulator that runs the sources of the CUDA kernels without a GPU, or, with the feature `cuda`
-//! and `SISKIN_TEST_DEVICE=cuda`, the first GPU. On the emulator, matmuls, which cuBLASLt computes on a GPU, are plain
+//! and `SISKIN_TEST_DEVICE=cuda`, the first GPU. With `SISKIN_TEST_DEVICE=checked`, the emulator checks every access. On the emulator, matmuls, which cuBLASLt computes on a GPU, are plain
 //! loops.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use siskin_device::{
     Command, CommandList, Device, DeviceCapabilities, DeviceMatrix, DevicePtr, Fp8Format, Fp8Operand,
     Fp8Operands, GemmShape, KernelArgument, MatmulCommand, Precision,
 };
-use siskin_emulator::cuda::{self, CudaEmulator, ExecutionMode, LaunchConfig};
+use siskin_emulator::cuda::{self, Checks, CudaEmulator, ExecutionMode, LaunchConfig};
 
 use crate::{env, paths};
 
@@ -31,11 +31,15 @@ impl TestDevice {
     /// # Panics
     /// If the GPU cannot be used, or the emulator does not start.
     pub fn open(folder: &Path) -> Option<Self> {
-        if let Some(name) = env::test_device() {
-            assert_eq!(name, "cuda", "SISKIN_TEST_DEVICE: expected \"cuda\"");
-            return Some(Self::gpu());
-        }
-        let program = program(folder);
+        let checks = match env::test_device() {
+            None => Checks::Standard,
+            Some(name) if name == "checked" => Checks::Accesses,
+            Some(name) => {
+                assert_eq!(name, "cuda", "SISKIN_TEST_DEVICE: expected \"cuda\" or \"checked\"");
+                return Some(Self::gpu());
+            }
+        };
+        let program = program(folder, checks);
         if program.is_none() {
             eprintln!("skipped: no C++ compiler for 64-bit Linux");
         }
@@ -122,13 +126,10 @@ pub struct Emulated {
 }
 
 /// Compiles `runtime/cuda/kernels/`, once per process, and returns the program, or `None` if there is no compiler.
-///
-/// # Panics
-/// If they do not compile.
-pub fn program(folder: &Path) -> Option<&'static Path> {
+fn program(folder: &Path, checks: Checks) -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {
-        cuda::compile(&paths::root().join("runtime/cuda/kernels"), folder)
+        cuda::compile(&paths::root().join("runtime/cuda/kernels"), folder, checks)
             .unwrap_or_else(|error| panic!("the kernels do not compile as C++:\n{error}"))
     };
     PROGRAM.get_or_init(compile).as_deref()

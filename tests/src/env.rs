@@ -10,7 +10,8 @@ pub fn test_all() -> bool {
     std::env::var_os("SISKIN_TEST_ALL").is_some_and(|text| text == "1")
 }
 
-/// `SISKIN_TEST_DEVICE`: `cuda` runs the tests of CUDA kernels on the first GPU. By default they run on an emulator.
+/// `SISKIN_TEST_DEVICE`: `cuda` runs the tests of CUDA kernels on the first GPU, `checked` on an emulator that checks every
+/// access to memory. By default they run on an emulator.
 pub fn test_device() -> Option<std::ffi::OsString> {
     std::env::var_os("SISKIN_TEST_DEVICE").filter(|name| !name.is_empty())
 }

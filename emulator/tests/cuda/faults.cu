@@ -81,6 +81,40 @@ template <int TILES> inline void sum_of_tiles(const float* x, float* out, int st
 ENTRY(sum_tiles, 64, (const float* x, float* out, int steps), sum_of_tiles<2>(x, out, steps))
 ENTRY(sum_tiles_in_use, 64, (const float* x, float* out, int steps), sum_of_tiles<1>(x, out, steps))
 
+// Reverses the numbers of each warp through static shared memory. A shuffle orders no accesses.
+template <class Sync> inline void reverse_warp(const float* x, float* out, Sync sync) {
+    __shared__ float numbers[64];
+    numbers[threadIdx.x] = x[threadIdx.x];
+    sync();
+    out[threadIdx.x] = numbers[threadIdx.x ^ 31];
+}
+
+ENTRY(reverse_warps, 64, (const float* x, float* out), reverse_warp(x, out, [] { sync_warp(); }))
+ENTRY(reverse_warps_by_shuffles, 64, (const float* x, float* out), reverse_warp(x, out, [] { shuffle(0, 0); }))
+
+// Thread 0 overwrites what both warps have read, after a barrier of its own warp only.
+ENTRY(missing_barrier_after_reads, 64, (const float* x, float* out), {
+    __shared__ float first;
+    if (threadIdx.x == 0) first = x[0];
+    sync_block();
+    out[threadIdx.x] = first;
+    sync_warp();
+    if (threadIdx.x == 0) first = x[1];
+})
+
+// Returns while a copy is pending.
+ENTRY(pending_copy, 64, (const float* x), {
+    float* shared = (float*)dynamic_shared_memory();
+    cp_async(shared + threadIdx.x * 4, x + threadIdx.x * 4, true);
+})
+
+// Copies pairs of floats.
+struct alignas(8) Pair {
+    float numbers[2];
+};
+
+ENTRY(copy_pairs, 64, (const float* x, float* out), ((Pair*)out)[threadIdx.x] = ((const Pair*)x)[threadIdx.x])
+
 // Writes out of bounds for a large index.
 ENTRY(out_of_bounds, 64, (float* out, int place), { out[place] = 1; })
 

@@ -474,7 +474,8 @@ fn unsupported_device_settings_are_rejected() {
         ("device = \"cuda\"\nprecision = \"fp16\"\nfp8 = true", "fp8"),
     ];
     // With a GPU, its device is supported.
-    let supported = |line: &str| env::test_device().is_some() && line == "device = \"cuda\"";
+    let supported =
+        |line: &str| env::test_device().is_some_and(|name| name == "cuda") && line == "device = \"cuda\"";
     for (line, place) in cases.into_iter().filter(|(line, _)| !supported(line)) {
         let config = small.config(line, "");
         let setup = small.setup(&config);
