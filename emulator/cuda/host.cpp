@@ -6,17 +6,18 @@
 #include <csetjmp>
 #include <csignal>
 #include <link.h>
+#include <memory>
+#include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
-#include <string>
 
 Thread* current;
 Warp* warps_of_block;
-Group block_group;
+Group* block_group;
 unsigned char* shared_memory;
 size_t shared_size;
-uint64_t arrivals;
+uint64_t progress;
 
 // The `__shared__` variables of all kernels.
 static unsigned char* static_shared;
@@ -25,9 +26,10 @@ static size_t static_shared_size;
 static const size_t STACK_SIZE = 128 << 10;
 static const size_t MAX_SHARED = 227 << 10;
 static const int MAX_THREADS = 1024;
+// Rounds in which threads only poll counters that do not change, before this is a deadlock.
+static const int MAX_POLLS = 1000;
 
-struct Fiber {
-    Thread thread;
+struct Fiber : Thread {
     jmp_buf place;
     ucontext_t start;
     unsigned char* stack = nullptr;
@@ -35,7 +37,24 @@ struct Fiber {
     bool done = true;
 };
 
-static Fiber fibers[MAX_THREADS];
+// A block that runs; reused for one after the other.
+struct Block {
+    Dim3 index;
+    Group group;
+    Warp warps[MAX_THREADS / 32];
+    Fiber fibers[MAX_THREADS];
+    Watch* watch;
+    // Dynamic shared memory ends here.
+    unsigned char* shared_end;
+    // Static shared memory while another block runs, which has it in the same place.
+    std::vector<unsigned char> statics;
+};
+
+static std::vector<std::unique_ptr<Block>> resident;
+// The block whose threads run.
+static Block* active;
+static size_t resident_blocks = 1;
+static uint64_t polls;
 static jmp_buf scheduler;
 static const Entry* kernel;
 static const uint64_t* arguments;
@@ -55,7 +74,7 @@ static size_t random_below(size_t limit) {
 }
 
 void yield() {
-    if (!_setjmp(fibers[current->number].place)) _longjmp(scheduler, 1);
+    if (!_setjmp(static_cast<Fiber*>(current)->place)) _longjmp(scheduler, 1);
 }
 
 void fail(const char* what) {
@@ -98,6 +117,7 @@ static int find_static_shared(dl_phdr_info* program, size_t, void*) {
 }
 
 static void leave_group(Group& group) {
+    progress++;
     group.alive--;
     if (group.arrived > 0 && group.arrived == group.alive) {
         group.arrived = 0;
@@ -123,9 +143,9 @@ void finish_copy(Copy& copy) {
     land(copy);
 }
 
-// Lands some copies of a random thread.
-static void land_some(int threads) {
-    for (auto& group : fibers[random_below((size_t)threads)].thread.copies) {
+// Lands some copies of a random thread of a block.
+static void land_some(Block& block, int threads) {
+    for (auto& group : block.fibers[random_below((size_t)threads)].copies) {
         for (Copy& copy : group) {
             if (random_below(2) == 0) land(copy);
         }
@@ -136,21 +156,18 @@ static void land_some(int threads) {
 static void fiber_main() {
     while (true) {
         kernel->call(arguments);
-        Fiber& own = fibers[current->number];
-        own.done = true;
-        arrivals++;
+        static_cast<Fiber*>(current)->done = true;
         thread_ends();
         if (own_warp().arrived > 0) fail("a thread returns while others of its warp wait for it");
         leave_group(own_warp());
-        leave_group(block_group);
+        leave_group(*block_group);
         yield();
     }
 }
 
-static void resume(int number) {
-    Fiber& fiber = fibers[number];
-    current = &fiber.thread;
-    threadIdx = {(unsigned)number, 0, 0};
+static void resume(Fiber& fiber) {
+    current = &fiber;
+    threadIdx = {(unsigned)fiber.number, 0, 0};
     if (int result = _setjmp(scheduler); result != 0) return;
     if (fiber.started) _longjmp(fiber.place, 1);
     fiber.started = true;
@@ -163,44 +180,109 @@ static void resume(int number) {
     setcontext(&fiber.start);
 }
 
-static void run_block(int threads) {
-    static Warp warps[MAX_THREADS / 32];
-    warps_of_block = warps;
-    memset(shared_memory, 0xff, shared_size);
-    memset(static_shared, 0xff, static_shared_size);
-    watch({{"dynamic", shared_memory, shared_size}, {"static", static_shared, static_shared_size}});
-    block_group = Group();
-    block_group.alive = threads;
+// Selects the block whose threads run.
+static void activate(Block& block) {
+    if (active == &block) return;
+    if (active) memcpy(active->statics.data(), static_shared, static_shared_size);
+    memcpy(static_shared, block.statics.data(), static_shared_size);
+    active = &block;
+    block_group = &block.group;
+    warps_of_block = block.warps;
+    // Aligned no more than on a GPU.
+    shared_memory = block.shared_end - (shared_size + 15) / 16 * 16;
+    blockIdx = block.index;
+    resume_watch(block.watch);
+}
+
+static void begin(Block& block, Dim3 index, int threads) {
+    block.index = index;
+    block.group = Group();
+    block.group.alive = threads;
     for (int i = 0; i * 32 < threads; i++) {
-        (Group&)warps[i] = Group();
-        warps[i].epoch = 0;
-        warps[i].alive = threads - i * 32 < 32 ? threads - i * 32 : 32;
+        Warp& warp = block.warps[i];
+        (Group&)warp = Group();
+        warp.epoch = 0;
+        warp.alive = threads - i * 32 < 32 ? threads - i * 32 : 32;
     }
     for (int i = 0; i < threads; i++) {
-        fibers[i].thread.number = i;
-        fibers[i].thread.copies.assign(1, {});
-        fibers[i].done = false;
+        block.fibers[i].number = i;
+        block.fibers[i].copies.assign(1, {});
+        block.fibers[i].done = false;
     }
-    while (block_group.alive > 0 && failure.empty()) {
-        uint64_t before = arrivals;
-        for (int i = 0; i < threads && failure.empty(); i++) {
-            int number = reverse_order ? threads - 1 - i : i;
-            if (fibers[number].done) continue;
-            if (copy_timing == CopyTiming::RANDOM) land_some(threads);
-            resume(number);
+    memset(block.statics.data(), 0xff, static_shared_size);
+    activate(block);
+    memset(shared_memory, 0xff, shared_size);
+    begin_watch(block.watch, {{"dynamic", shared_memory, shared_size}, {"static", static_shared, static_shared_size}});
+}
+
+// Runs every thread of a block up to the next operation that waits.
+static void run_round(Block& block, int threads) {
+    activate(block);
+    for (int i = 0; i < threads && failure.empty(); i++) {
+        Fiber& fiber = block.fibers[reverse_order ? threads - 1 - i : i];
+        if (fiber.done) continue;
+        if (copy_timing == CopyTiming::RANDOM) land_some(block, threads);
+        resume(fiber);
+    }
+    if (block.group.alive == 0) active = nullptr;
+}
+
+static void run_grid(const uint64_t (&grid)[3], int threads) {
+    uint64_t count = grid[0] * grid[1] * grid[2], next = 0;
+    auto begin_next = [&](Block& block) {
+        uint64_t number = reverse_order ? count - 1 - next : next;
+        next++;
+        uint64_t x = number % grid[0], y = number / grid[0] % grid[1], z = number / grid[0] / grid[1];
+        begin(block, {(unsigned)x, (unsigned)y, (unsigned)z}, threads);
+    };
+    std::vector<Block*> running;
+    for (auto& block : resident) block->group.alive = 0;
+    for (size_t i = 0; i < resident_blocks && next < count; i++) {
+        if (i == resident.size()) {
+            resident.emplace_back(new Block);
+            resident[i]->shared_end = allocate_guarded(MAX_SHARED) + MAX_SHARED;
+            resident[i]->statics.resize(static_shared_size);
+            resident[i]->watch = new_watch();
         }
-        if (failure.empty() && block_group.alive > 0 && arrivals == before) {
-            for (int i = 0; i < threads; i++) {
-                if (!fibers[i].done) current = &fibers[i].thread;
+        running.push_back(resident[i].get());
+        begin_next(*running[i]);
+    }
+    int idle_rounds = 0;
+    while (!running.empty() && failure.empty()) {
+        uint64_t before = progress, polls_before = polls;
+        for (size_t i = 0; i < running.size() && failure.empty();) {
+            Block& block = *running[i];
+            run_round(block, threads);
+            if (block.group.alive == 0 && next == count) {
+                running.erase(running.begin() + (ptrdiff_t)i);
+                continue;
             }
+            if (block.group.alive == 0) begin_next(block);
+            i++;
+        }
+        idle_rounds = progress == before ? idle_rounds + 1 : 0;
+        if (failure.empty() && idle_rounds > (polls == polls_before ? 0 : MAX_POLLS)) {
             failure = std::string(kernel->name) + ": deadlock: threads wait at a barrier that others never reach";
+            if (polls != polls_before) failure = std::string(kernel->name) + ": deadlock: threads poll a counter in vain";
         }
     }
+    active = nullptr;
     end_watch();
     // The fibers of a failed block are suspended midway.
-    if (!failure.empty()) {
-        for (Fiber& fiber : fibers) fiber.started = false;
+    if (failure.empty()) return;
+    for (auto& block : resident) {
+        for (Fiber& fiber : block->fibers) fiber.started = false;
     }
+}
+
+unsigned atomic_add(unsigned* counter, unsigned x) {
+    if ((size_t)counter % sizeof *counter != 0) fail("a counter is not aligned to 4 bytes");
+    if (is_shared(counter, sizeof *counter)) fail("a counter is not in global memory");
+    yield();
+    x == 0 ? polls++ : progress++;
+    unsigned before = *counter;
+    *counter = before + x;
+    return before;
 }
 
 static void read_all(void* to, size_t bytes) {
@@ -224,8 +306,7 @@ static void answer_text(const std::string& text) {
     answer(text.data(), text.size());
 }
 
-// The dynamic shared memory ends at `shared_end`, and is aligned no more than on a GPU.
-static void launch(unsigned char* shared_end) {
+static void launch() {
     std::string name(read_word(), ' ');
     read_all(&name[0], name.size());
     uint64_t grid[3] = {read_word(), read_word(), read_word()}, threads = read_word(), shared = read_word();
@@ -244,15 +325,9 @@ static void launch(unsigned char* shared_end) {
     }
     arguments = words.data();
     shared_size = shared;
-    shared_memory = shared_end - (shared + 15) / 16 * 16;
     gridDim = {(unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2]};
     blockDim = {(unsigned)threads, 1, 1};
-    uint64_t blocks = grid[0] * grid[1] * grid[2];
-    for (uint64_t i = 0; i < blocks && failure.empty(); i++) {
-        uint64_t block = reverse_order ? blocks - 1 - i : i;
-        blockIdx = {(unsigned)(block % grid[0]), (unsigned)(block / grid[0] % grid[1]), (unsigned)(block / grid[0] / grid[1])};
-        run_block((int)threads);
-    }
+    run_grid(grid, (int)threads);
     answer_text(failure);
 }
 
@@ -266,7 +341,6 @@ static void on_fault(int) {
 }
 
 int main() {
-    unsigned char* shared_end = allocate_guarded(MAX_SHARED) + MAX_SHARED;
     dl_iterate_phdr(find_static_shared, nullptr);
     static unsigned char signal_stack[64 << 10];
     stack_t stack = {};
@@ -306,9 +380,10 @@ int main() {
             reverse_order = read_word() != 0;
             copy_timing = (CopyTiming)read_word();
             seed = read_word();
+            resident_blocks = read_word();
             break;
         }
-        case 'l': launch(shared_end); break;
+        case 'l': launch(); break;
         default: return 1;
         }
     }

@@ -1,6 +1,7 @@
 // A CUDA emulator for tests: implements the machine interface of runtime/cuda/kernels/machine.cuh as an ordinary program. Every
-// thread of a block is a fiber; blocks run one after the other. Undefined behavior that a real GPU may tolerate is an
-// error here: divergent lanes, copies that were not waited for, uninitialized memory.
+// thread of a block is a fiber; a chosen number of blocks is resident at the same time. Undefined behavior that a real
+// GPU may tolerate is an error here: divergent lanes, copies that were not waited for, uninitialized memory, and, if
+// the kernels are compiled with the hooks of races.h, races and misaligned accesses.
 #pragma once
 
 #include <cmath>
@@ -55,11 +56,11 @@ struct Thread {
 // Defined in host.cpp.
 extern Thread* current;
 extern Warp* warps_of_block;
-extern Group block_group;
+extern Group* block_group;
 extern unsigned char* shared_memory;
 extern size_t shared_size;
-// Threads that reached a barrier or returned, ever: without any, those that remain wait forever.
-extern uint64_t arrivals;
+// Counts what threads do that others may wait for.
+extern uint64_t progress;
 bool is_shared(const void* from, size_t bytes);
 void yield();
 // An asynchronous copy lands at some moment from its start to its finish.
@@ -71,7 +72,7 @@ inline void wait_in(Group& group, const char* barrier) {
     if (group.arrived > 0 && strcmp(group.barrier, barrier) != 0) fail("divergence: threads wait at different barriers");
     group.barrier = barrier;
     group.arrived++;
-    arrivals++;
+    progress++;
     if (group.arrived == group.alive) {
         group.arrived = 0;
         group.generation++;
@@ -83,7 +84,7 @@ inline void wait_in(Group& group, const char* barrier) {
 
 inline int lane() { return current->number & 31; }
 inline Warp& own_warp() { return warps_of_block[current->number / 32]; }
-inline void sync_block() { wait_in(block_group, "block"); }
+inline void sync_block() { wait_in(*block_group, "block"); }
 inline void sync_warp() {
     Warp& warp = own_warp();
     if (warp.arrived + 1 == warp.alive) warp.epoch++;
@@ -304,6 +305,10 @@ template <int LEFT> inline void cp_async_wait() {
         groups.erase(groups.begin());
     }
 }
+
+// Lets other threads run first, so that a thread may poll a counter.
+unsigned atomic_add(unsigned* counter, unsigned x);
+inline void fence() {}
 
 inline unsigned __float_as_uint(float x) { return (unsigned)as_word(x); }
 inline float __uint_as_float(unsigned x) { return of_word<float>(x); }

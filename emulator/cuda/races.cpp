@@ -31,9 +31,14 @@ struct Watched {
     std::vector<Word> words;
 };
 
-static Watched watched[2];
-// The number of the block's first barrier.
-static uint32_t first_barrier = 1;
+struct Watch {
+    Watched areas[2];
+    // The numbers of the block's first barrier, and of the last one before an access.
+    uint32_t first_barrier = 0, last_barrier = 0;
+};
+
+static Watch nothing;
+static Watch* watched = &nothing;
 
 enum class Access { READ, WRITE };
 
@@ -48,12 +53,13 @@ static const char* verb(Access access) { return access == Access::READ ? "reads"
 
 static void check(const Watched& in, size_t offset, Shadow& shadow, Access access) {
     uint16_t own = (uint16_t)(current->number + 1);
-    uint32_t barrier = first_barrier + block_group.generation, epoch = own_warp().epoch;
+    uint32_t barrier = watched->first_barrier + block_group->generation, epoch = own_warp().epoch;
+    watched->last_barrier = barrier;
     auto is_own_warp = [&](uint16_t thread) { return (thread - 1) / 32 == current->number / 32; };
     auto is_unordered = [&](uint16_t thread, uint32_t since) {
         return thread != 0 && thread != own && (!is_own_warp(thread) || since == epoch);
     };
-    if (shadow.copier != 0 && shadow.copy_block == first_barrier) {
+    if (shadow.copier != 0 && shadow.copy_block == watched->first_barrier) {
         report(in, offset, access, shadow.copier, "copies without having waited for it");
     }
     if (shadow.write_barrier == barrier && is_unordered(shadow.writer, shadow.write_epoch)) {
@@ -84,20 +90,20 @@ static void check(const Watched& in, size_t offset, Shadow& shadow, Access acces
 
 // Calls work(area, offset, shadow) for all bytes in an area, or for words of them.
 template <class Work> static inline void for_each_shadow(const void* first, size_t bytes, Work work) {
-    for (Watched& in : watched) {
+    for (Watched& in : watched->areas) {
         size_t offset = (size_t)first - (size_t)in.area.first;
         if (offset >= in.area.size) continue;
         size_t end = offset + bytes < in.area.size ? offset + bytes : in.area.size;
         while (offset < end) {
             Word& word = in.words[offset / WORD];
-            bool is_whole = offset % WORD == 0 && end - offset >= WORD, is_split = word.split_block == first_barrier;
+            bool is_whole = offset % WORD == 0 && end - offset >= WORD, is_split = word.split_block == watched->first_barrier;
             if (is_whole && !is_split) {
                 work(in, offset, word.whole);
                 offset += WORD;
                 continue;
             }
             if (!is_split) {
-                word.split_block = first_barrier;
+                word.split_block = watched->first_barrier;
                 for (Shadow& byte : word.bytes) byte = word.whole;
             }
             work(in, offset, word.bytes[offset % WORD]);
@@ -110,24 +116,27 @@ static inline void access(const void* first, size_t bytes, Access access) {
     for_each_shadow(first, bytes, [&](Watched& in, size_t offset, Shadow& shadow) { check(in, offset, shadow, access); });
 }
 
-void watch(const Area (&areas)[2]) {
+Watch* new_watch() { return new Watch; }
+
+void begin_watch(Watch* watch, const Area (&areas)[2]) {
+    watch->first_barrier = ++watch->last_barrier;
     for (int i = 0; i < 2; i++) {
-        watched[i].area = areas[i];
-        size_t words = (areas[i].size + WORD - 1) / WORD;
-        if (watched[i].words.size() < words) watched[i].words.resize(words);
+        Watched& in = watch->areas[i];
+        in.area = areas[i];
+        size_t words = (in.area.size + WORD - 1) / WORD;
+        if (in.words.size() < words) in.words.resize(words);
     }
 }
 
-void end_watch() {
-    for (Watched& in : watched) in.area.size = 0;
-    first_barrier += block_group.generation + 1;
-}
+void resume_watch(Watch* watch) { watched = watch; }
+
+void end_watch() { watched = &nothing; }
 
 void copy_starts(const void* to) {
     access(to, 16, Access::WRITE);
     for_each_shadow(to, 16, [](Watched&, size_t, Shadow& shadow) {
         shadow.copier = (uint16_t)(current->number + 1);
-        shadow.copy_block = first_barrier;
+        shadow.copy_block = watched->first_barrier;
     });
 }
 

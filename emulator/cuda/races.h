@@ -15,17 +15,25 @@ struct Area {
     size_t size;
 };
 
+// The shadow memory of a resident block.
+struct Watch;
+
 #ifdef RACE_DETECTOR
-// Watches the accesses to the areas of a block, which begins.
-void watch(const Area (&areas)[2]);
-// The block ends.
+Watch* new_watch();
+// A block begins, with these areas.
+void begin_watch(Watch* watch, const Area (&areas)[2]);
+// Watches the accesses of a block, until another one is watched.
+void resume_watch(Watch* watch);
+// Watches nothing.
 void end_watch();
 void copy_starts(const void* to);
 void copy_finishes(const void* to);
 // A thread returns.
 void thread_ends();
 #else
-inline void watch(const Area (&)[2]) {}
+inline Watch* new_watch() { return nullptr; }
+inline void begin_watch(Watch*, const Area (&)[2]) {}
+inline void resume_watch(Watch*) {}
 inline void end_watch() {}
 inline void copy_starts(const void*) {}
 inline void copy_finishes(const void*) {}

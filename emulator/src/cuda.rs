@@ -4,6 +4,7 @@
 //! stricter than on a real GPU.
 
 use std::io::{BufReader, Read, Write};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -52,20 +53,33 @@ pub enum CopyTiming {
 }
 
 /// What a GPU leaves open and the emulator defines. The results of correctly synchronized kernels do not depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionMode {
     /// The order of threads and blocks.
     pub order: ThreadOrder,
     /// The timing of asynchronous copies.
     pub copies: CopyTiming,
+    /// Blocks whose threads run interleaved. A kernel whose blocks wait for each other requires more than one.
+    pub resident_blocks: NonZeroU32,
+}
+
+impl Default for ExecutionMode {
+    fn default() -> Self {
+        Self::ALL[0]
+    }
 }
 
 impl ExecutionMode {
-    /// Modes in which every order of threads and every timing of copies occurs.
+    /// Modes in which every order of threads and every timing of copies occurs, with one and several resident blocks.
+    /// The first is the default.
     pub const ALL: [Self; 3] = [
-        Self { order: ThreadOrder::Forward, copies: CopyTiming::AtWait },
-        Self { order: ThreadOrder::Reverse, copies: CopyTiming::AtStart },
-        Self { order: ThreadOrder::Forward, copies: CopyTiming::Random(1) },
+        Self { order: ThreadOrder::Forward, copies: CopyTiming::AtWait, resident_blocks: NonZeroU32::MIN },
+        Self { order: ThreadOrder::Reverse, copies: CopyTiming::AtStart, resident_blocks: NonZeroU32::MIN },
+        Self {
+            order: ThreadOrder::Forward,
+            copies: CopyTiming::Random(1),
+            resident_blocks: NonZeroU32::MIN.saturating_add(2),
+        },
     ];
 }
 
@@ -261,7 +275,8 @@ impl CudaEmulator {
             CopyTiming::AtStart => (1, 0),
             CopyTiming::Random(seed) => (2, seed),
         };
-        self.send(b'm', &[u64::from(mode.order == ThreadOrder::Reverse), timing, seed], &[])
+        let reverse = u64::from(mode.order == ThreadOrder::Reverse);
+        self.send(b'm', &[reverse, timing, seed, mode.resident_blocks.get().into()], &[])
     }
 
     /// Runs a kernel to completion.

@@ -115,7 +115,7 @@ fn copies_into_tiles_in_use_are_detected() {
     let modes: Vec<ExecutionMode> = [CopyTiming::AtWait, CopyTiming::AtStart]
         .into_iter()
         .chain((0..8).map(CopyTiming::Random))
-        .flat_map(|copies| orders.map(|order| ExecutionMode { order, copies }))
+        .flat_map(|copies| orders.map(|order| ExecutionMode { order, copies, ..ExecutionMode::default() }))
         .collect();
     let mut run = |kernel: &str, mode: ExecutionMode| {
         machine.set_mode(mode).unwrap();
@@ -226,7 +226,8 @@ fn races_in_shared_memory_are_reported() {
     ];
     for mode in ExecutionMode::ALL {
         machine.set_mode(mode).unwrap();
-        for (kernel, arguments, word) in cases {
+        // What failed launches leave changes nothing.
+        for (kernel, arguments, word) in cases.into_iter().chain(cases) {
             match machine.launch(kernel, config, arguments) {
                 Ok(()) => assert_eq!(word, "", "{kernel}, {mode:?}"),
                 Err(error) => {
@@ -250,4 +251,45 @@ fn misaligned_accesses_are_reported() {
     machine.launch("copy_pairs", BLOCK, &[x, out]).unwrap();
     let error = machine.launch("copy_pairs", BLOCK, &[EmulatedArgument::Ptr(first + 4), out]).unwrap_err();
     assert!(error.contains("not aligned to 8 bytes in") && error.contains("faults.cu:"), "{error}");
+}
+
+/// Blocks that communicate: the last one merges, or each waits for the one before.
+#[test]
+fn resident_blocks_run_interleaved() {
+    for machine in [machine(), strict_machine()] {
+        let Some(mut machine) = machine else { return };
+        let numbers: Vec<f32> = (0..320).map(|i| i as f32).collect();
+        let x = upload(&mut machine, &numbers);
+        let config = LaunchConfig { grid: [5, 1, 1], shared: 0, ..BLOCK };
+        for (order, resident) in [
+            (ThreadOrder::Forward, 1),
+            (ThreadOrder::Reverse, 1),
+            (ThreadOrder::Forward, 3),
+            (ThreadOrder::Reverse, 3),
+            (ThreadOrder::Reverse, 5),
+        ] {
+            let resident_blocks = resident.try_into().unwrap();
+            machine.set_mode(ExecutionMode { resident_blocks, ..ordered(order) }).unwrap();
+            let sums = upload(&mut machine, &[0.0; 5]);
+            let [out, counter] = [(); 2].map(|()| upload(&mut machine, &[0.0]));
+            machine.launch("sum_of_blocks", config, &[x, sums, counter, out]).unwrap();
+            assert_eq!(
+                download(&mut machine, out, 1),
+                [numbers.iter().sum::<f32>()],
+                "{order:?}, {resident}"
+            );
+            let [out, counter] = [(); 2].map(|()| upload(&mut machine, &[0.0]));
+            match machine.launch("relay", config, &[out, counter]) {
+                // Blocks that are not resident are waited for in vain.
+                Err(error) => {
+                    assert!(order == ThreadOrder::Reverse && resident < 5, "{order:?}, {resident}: {error}");
+                    assert!(error.contains("poll a counter in vain"), "{error}");
+                }
+                Ok(()) => {
+                    assert!(order == ThreadOrder::Forward || resident == 5, "{order:?}, {resident}");
+                    assert_eq!(download(&mut machine, out, 1), [26.0]);
+                }
+            }
+        }
+    }
 }

@@ -81,6 +81,40 @@ template <int TILES> inline void sum_of_tiles(const float* x, float* out, int st
 ENTRY(sum_tiles, 64, (const float* x, float* out, int steps), sum_of_tiles<2>(x, out, steps))
 ENTRY(sum_tiles_in_use, 64, (const float* x, float* out, int steps), sum_of_tiles<1>(x, out, steps))
 
+// Sums all numbers: the last block to finish adds the sums of all blocks, in order.
+ENTRY(sum_of_blocks, 64, (const float* x, float* sums, unsigned* counter, float* out), {
+    __shared__ float parts[2];
+    __shared__ bool is_last;
+    float sum = x[blockIdx.x * blockDim.x + threadIdx.x];
+    for (int mask = 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+    if (lane() == 0) parts[threadIdx.x / 32] = sum;
+    sync_block();
+    if (threadIdx.x == 0) {
+        sums[blockIdx.x] = parts[0] + parts[1];
+        fence();
+        is_last = atomic_add(counter, 1) == gridDim.x - 1;
+        fence();
+    }
+    sync_block();
+    if (!is_last || threadIdx.x > 0) return;
+    float all = 0;
+    for (unsigned i = 0; i < gridDim.x; i++) all += sums[i];
+    out[0] = all;
+})
+
+// Each block waits for the one before it, and multiplies and adds its index.
+ENTRY(relay, 64, (float* out, unsigned* counter), {
+    __shared__ unsigned own;
+    if (threadIdx.x == 0) own = blockIdx.x;
+    sync_block();
+    if (threadIdx.x > 0) return;
+    while (atomic_add(counter, 0) != own) {}
+    fence();
+    out[0] = out[0] * 2 + (float)own;
+    fence();
+    atomic_add(counter, 1);
+})
+
 // Reverses the numbers of each warp through static shared memory. A shuffle orders no accesses.
 template <class Sync> inline void reverse_warp(const float* x, float* out, Sync sync) {
     __shared__ float numbers[64];

@@ -177,6 +177,14 @@ template <int LEFT> __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+// Adds to a counter in global memory, atomically on the whole device, and returns its previous value. A thread may poll
+// a counter by adding zero if the block that it waits for is certainly resident.
+__device__ __forceinline__ unsigned atomic_add(unsigned* counter, unsigned x) { return atomicAdd(counter, x); }
+
+// Orders this thread's accesses to global memory, and those it has synchronized with, before its later ones, as seen
+// by the whole device.
+__device__ __forceinline__ void fence() { __threadfence(); }
+
 // Defines a kernel with its own name and blocks of at most THREADS threads. A minimum of one block per
 // multiprocessor keeps the compiler from spilling registers to raise the occupancy.
 #define ENTRY(name, THREADS, parameters, body) \
