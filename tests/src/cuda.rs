@@ -1,5 +1,5 @@
 //! A device for tests: an emulator that runs the sources of the CUDA kernels without a GPU, or, with the feature `cuda`
-//! and `SISKIN_TEST_DEVICE=cuda`, the first GPU. With `SISKIN_TEST_DEVICE=checked`, the emulator checks every access. On the emulator, matmuls, which cuBLASLt computes on a GPU, are plain
+//! and `SISKIN_TEST_DEVICE=cuda`, the first GPU. With `SISKIN_TEST_DEVICE=checked` or `SISKIN_TEST_ALL=1`, the emulator checks every access. On the emulator, matmuls, which cuBLASLt computes on a GPU, are plain
 //! loops.
 
 use std::path::{Path, PathBuf};
@@ -32,8 +32,9 @@ impl TestDevice {
     /// If the GPU cannot be used, or the emulator does not start.
     pub fn open(folder: &Path) -> Option<Self> {
         let checks = match env::test_device() {
-            None => Checks::Standard,
             Some(name) if name == "checked" => Checks::Accesses,
+            None if env::test_all() => Checks::Accesses,
+            None => Checks::Standard,
             Some(name) => {
                 assert_eq!(name, "cuda", "SISKIN_TEST_DEVICE: expected \"cuda\" or \"checked\"");
                 return Some(Self::gpu());

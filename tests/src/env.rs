@@ -11,7 +11,7 @@ pub fn test_all() -> bool {
 }
 
 /// `SISKIN_TEST_DEVICE`: `cuda` runs the tests of CUDA kernels on the first GPU, `checked` on an emulator that checks every
-/// access to memory. By default they run on an emulator.
+/// access to memory. By default they run on an emulator that does so only with `SISKIN_TEST_ALL`.
 pub fn test_device() -> Option<std::ffi::OsString> {
     std::env::var_os("SISKIN_TEST_DEVICE").filter(|name| !name.is_empty())
 }

@@ -16,6 +16,8 @@ mod fp8;
 mod losses;
 #[path = "cuda/models.rs"]
 mod models;
+#[path = "cuda/mutations.rs"]
+mod mutations;
 #[path = "cuda/operations.rs"]
 mod operations;
 #[path = "cuda/optimizers.rs"]
