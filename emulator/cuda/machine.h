@@ -271,6 +271,11 @@ inline void mma_bytes(int (&sums)[4], const unsigned (&a)[4], unsigned b0, unsig
     }
 }
 
+inline void mma_bytes_from(int start, int (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    for (int& sum : sums) sum = start;
+    mma_bytes(sums, a, b0, b1);
+}
+
 struct alignas(8) WordPair {
     unsigned low, high;
 };

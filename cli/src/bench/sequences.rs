@@ -30,7 +30,7 @@ pub(super) fn decode(
     let options = SessionOptions {
         // A batch has a token of each sequence, and is limited to the length of a sequence.
         context: (args.depth + args.generate.max(FIRST_PROMPT)).max(count),
-        batch: default.batch.max(count),
+        batch: model.batch_tokens().max(count),
         encoder_context: source.map_or(0, |source| source.ids.len()),
         cache: args.model_args.kv,
         ..default

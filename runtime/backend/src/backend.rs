@@ -68,6 +68,11 @@ pub trait Module: Send + Sync {
     /// Returns the names of the kernels.
     fn kernels(&self) -> Vec<&'static str>;
 
+    /// Returns the default number of tokens per batch: enough to compute at full speed.
+    fn batch_tokens(&self) -> usize {
+        256
+    }
+
     /// Returns the default element type of the KV cache.
     fn cache_type(&self) -> CacheType;
 

@@ -54,7 +54,7 @@ pub struct ContextOptions {
 pub struct DecoderLimits {
     /// The maximum length of a sequence in tokens; 0: the model's context length, capped at 2048.
     pub context: usize,
-    /// The maximum number of tokens per batch.
+    /// The maximum number of tokens per batch; 0: the device's default.
     pub batch: usize,
     /// The maximum length of an encoded text; 0: the model's context length, capped at 2048.
     pub encoder_context: usize,
@@ -123,12 +123,13 @@ impl LoadedModel {
         if limits.window.is_some_and(|window| window.window == 0) {
             return Err(Error::argument("window", "must be at least 1"));
         }
+        let batch = if limits.batch == 0 { self.module.batch_tokens() } else { limits.batch };
         let (types, max_sequences) = (self.cache_types(limits.cache), sequences.max(1));
         let cache = CacheOptions {
             types,
             context_length,
             max_sequences,
-            max_batch_tokens: limits.batch.clamp(1, context_length.saturating_mul(max_sequences)),
+            max_batch_tokens: batch.clamp(1, context_length.saturating_mul(max_sequences)),
             encoder_context,
         };
         Ok(ContextOptions { window: limits.window, ..ContextOptions::decoder(cache, output_rows.max(1)) })

@@ -73,6 +73,10 @@ impl Module for CudaModule {
         vec!["cuda"]
     }
 
+    fn batch_tokens(&self) -> usize {
+        1024
+    }
+
     fn cache_type(&self) -> CacheType {
         self.model.host.cache_type()
     }

@@ -18,9 +18,10 @@ use crate::weights::{DeviceMatrix, DeviceWeights};
 const THREADS: usize = 256;
 /// The maximum number of rows for the matmul kernels that read weights once for all rows, and for split keys.
 pub(crate) const FEW_ROWS: usize = 8;
-/// Rows and panels of a block of the matmul kernels for many rows: `ManyRows` in `panel_matmul.cuh`.
+/// Rows, panels and stages of a block of the matmul kernels for many rows: `ManyRows` in `panel_matmul.cuh`.
 const MANY_ROWS: usize = 48;
 const MANY_PANELS: usize = 8;
+const MANY_STAGES: usize = 3;
 /// Blocks of the matmul kernels for one row that a multiprocessor runs at once.
 const ONE_ROW_BLOCKS: usize = 4;
 /// The floats of shared memory that a normalized row may take.
@@ -274,7 +275,7 @@ impl MatmulLaunch {
             (true, 16) => 64,
             (true, _) => 32,
         };
-        let shared = 2 * MANY_ROWS * (288 + 32 + sums);
+        let shared = MANY_STAGES * MANY_ROWS * (288 + 32 + sums);
         let grid = GridSize::new(self.panels.div_ceil(MANY_PANELS), rows.div_ceil(MANY_ROWS), 1);
         commands.kernel(&format!("matmul_many_{name}"), grid, THREADS, shared, &arguments);
     }

@@ -271,6 +271,56 @@ __device__ __forceinline__ float weigh_column(const AttentionCall& call, const Q
     }
 }
 
+// The weighted sums of a column for four adjacent queries, which share the loads of the values. For float caches.
+template <KvType TYPE, int QUERIES>
+__device__ __forceinline__ void weigh_column_4(float (&sums)[4], const AttentionCall& call, const QueryStates<QUERIES>& states,
+                                               const float* scores, const int (&queries)[4], int column, int chunk, int kv_head,
+                                               const int* blocks) {
+    int columns = padded_columns(call.head_size), start = chunk * KV_CHUNK;
+    int first[4], last[4], begin = start + KV_CHUNK, end = start, common_begin = start, common_end = start + KV_CHUNK;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        first[j] = max(states.first[queries[j]], start);
+        last[j] = min(states.last[queries[j]], start + KV_CHUNK - 1);
+        if (first[j] > last[j]) continue;
+        begin = min(begin, first[j]);
+        end = max(end, last[j] + 1);
+        common_begin = max(common_begin, first[j]);
+        common_end = min(common_end, last[j] + 1);
+        sums[j] = 0.0f;
+    }
+    // Positions that all queries see have no tests; those before and after them do.
+    auto segment = [&](int from, int to, auto is_common) {
+        for (int position = from; position < to;) {
+            const unsigned* values = kv_keys(call.layer, blocks[position / KV_BLOCK], kv_head) + call.layer.head_words;
+            int block_end = min(to, (position / KV_BLOCK + 1) * KV_BLOCK);
+#pragma unroll 8
+            for (; position < block_end; position++) {
+                float value;
+                int at = position % KV_BLOCK * columns + column;
+                if constexpr (TYPE == KvType::F32) value = reinterpret_cast<const float*>(values)[at];
+                else value = to_f32(reinterpret_cast<const f16*>(values)[at]);
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    if (is_common.value || (position >= first[j] && position <= last[j])) {
+                        sums[j] = fmaf(scores[queries[j] * KV_CHUNK + position - start], value, sums[j]);
+                    }
+                }
+            }
+        }
+    };
+    bool all = true;
+#pragma unroll
+    for (int j = 0; j < 4; j++) all = all && first[j] <= last[j];
+    if (!all || common_end <= common_begin) {
+        segment(begin, end, IntConstant<0>());
+        return;
+    }
+    segment(begin, common_begin, IntConstant<0>());
+    segment(common_begin, common_end, IntConstant<1>());
+    segment(common_end, end, IntConstant<0>());
+}
+
 template <KvType TYPE, int QUERIES> __device__ __forceinline__ void attend(const AttentionCall& call) {
     __shared__ QueryStates<QUERIES> states;
     int group = call.heads / call.kv_heads, heads_here = min(group, QUERIES), rows_here = QUERIES / heads_here;
@@ -325,12 +375,28 @@ template <KvType TYPE, int QUERIES> __device__ __forceinline__ void attend(const
             sync_block();
             softmax_chunk<TYPE, QUERIES>(call, states, scores, digits, count, chunk, kv_head, blocks);
             sync_block();
-            for (int i = threadIdx.x; i < count * call.head_size; i += ATTENTION_THREADS) {
-                int q = i / call.head_size, column = i % call.head_size;
-                if (!states.seen[q]) continue;
-                float sum = weigh_column<TYPE, QUERIES>(call, states, scores, digits, q, column, chunk, kv_head, blocks);
+            auto update = [&](int q, int column, float sum) {
                 float* place = state + q * columns + column;
                 *place = states.begun[q] ? fmaf(*place, states.old_factor[q], sum * states.new_factor[q]) : sum;
+            };
+            if constexpr (QUERIES >= 16 && (TYPE == KvType::F32 || TYPE == KvType::F16)) {
+                for (int i = threadIdx.x; i < (count + 3) / 4 * call.head_size; i += ATTENTION_THREADS) {
+                    int first_query = i / call.head_size * 4, column = i % call.head_size, own[4];
+                    float sums[4];
+#pragma unroll
+                    for (int j = 0; j < 4; j++) own[j] = min(first_query + j, count - 1);
+                    weigh_column_4<TYPE, QUERIES>(sums, call, states, scores, own, column, chunk, kv_head, blocks);
+#pragma unroll
+                    for (int j = 0; j < 4; j++) {
+                        if (first_query + j < count && states.seen[own[j]]) update(own[j], column, sums[j]);
+                    }
+                }
+            } else {
+                for (int i = threadIdx.x; i < count * call.head_size; i += ATTENTION_THREADS) {
+                    int q = i / call.head_size, column = i % call.head_size;
+                    if (!states.seen[q]) continue;
+                    update(q, column, weigh_column<TYPE, QUERIES>(call, states, scores, digits, q, column, chunk, kv_head, blocks));
+                }
             }
             sync_block();
             if ((int)threadIdx.x < count && states.seen[threadIdx.x]) states.begun[threadIdx.x] = 1;

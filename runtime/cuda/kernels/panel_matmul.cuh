@@ -551,7 +551,10 @@ template <class P> struct FewRows {
 // Many rows: a block computes 48 rows times 8 panels, a warp each. Activations of 256 columns at a time are copied to
 // shared memory while the previous ones are multiplied; weights go from global memory to registers.
 template <class P> struct ManyRows {
-    static constexpr int WARPS = 8, TILE = 48, TILES = TILE / 8, STAGES = 2;
+    static constexpr int WARPS = 8, TILE = 48, TILES = TILE / 8, STAGES = 3;
+    // Integer sums that begin with the bits of ROUNDING_SHIFT are those of a float that much larger: below 2^22, the
+    // conversion is one subtraction.
+    static constexpr int FLOAT_BITS = 0x4b400000;
     // Padded so that the lanes of a warp read different banks.
     static constexpr int ROW_BYTES = 256 + 32, SCALE_BYTES = 32, SUM_BYTES = P::HAS_MINIMUM ? (P::SUB == 16 ? 64 : 32) : 0;
     static constexpr int STAGE = TILE * (ROW_BYTES + SCALE_BYTES + SUM_BYTES);
@@ -620,16 +623,20 @@ template <class P> struct ManyRows {
             }
         }
         int blocks = (macros + 3) / 4;
-        copy_stage(stages, rows, first_row, row_count, 0);
-        cp_async_commit();
+        for (int block = 0; block < STAGES - 1; block++) {
+            if (block < blocks) copy_stage(stages + block * STAGE, rows, first_row, row_count, block);
+            cp_async_commit();
+        }
         PanelWords<P> words[2];
         RowFields fields[P::SUBS];
         load_macro(words, fields, panel, 0);
         for (int block = 0; block < blocks; block++) {
-            if (block + 1 < blocks) copy_stage(stages + (block + 1) % STAGES * STAGE, rows, first_row, row_count, block + 1);
-            cp_async_commit();
-            cp_async_wait<1>();
+            cp_async_wait<STAGES - 2>();
+            // The stage that is copied to next was read before this barrier.
             sync_block();
+            int ahead = block + STAGES - 1;
+            if (ahead < blocks) copy_stage(stages + ahead % STAGES * STAGE, rows, first_row, row_count, ahead);
+            cp_async_commit();
             const unsigned char* stage = stages + block % STAGES * STAGE;
             int end = min(4, macros - block * 4);
             for (int m = 0; m < end; m++) {
@@ -661,8 +668,8 @@ template <class P> struct ManyRows {
                         if constexpr (P::IS_ROW && P::SUB == 32) {
                             mma_bytes(totals[n], a[half], b.low, b.high);
                         } else {
-                            int dots[4] = {0, 0, 0, 0};
-                            mma_bytes(dots, a[half], b.low, b.high);
+                            int dots[4];
+                            mma_bytes_from(P::IS_ROW ? 0 : FLOAT_BITS, dots, a[half], b.low, b.high);
                             if constexpr (P::IS_ROW) {
 #pragma unroll
                                 for (int i = 0; i < 4; i++) totals[n][i] += dots[i] * factors[i / 2];
@@ -673,8 +680,8 @@ template <class P> struct ManyRows {
                     }
                 }
             }
-            sync_block();
         }
+        cp_async_wait<0>();
         if (!has_panel) return;
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
@@ -710,7 +717,8 @@ template <class P> struct ManyRows {
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            sums[i] = fmaf((float)dots[i], scales[i / 2].scale * row_scale[i % 2], sums[i]);
+            float dot = __uint_as_float((unsigned)dots[i]) - ROUNDING_SHIFT;
+            sums[i] = fmaf(dot, scales[i / 2].scale * row_scale[i % 2], sums[i]);
             if constexpr (P::HAS_MINIMUM) sums[i] = fmaf(scales[i / 2].minimum, row_sum[i % 2], sums[i]);
         }
     }

@@ -187,6 +187,11 @@ impl Model {
         self.loaded.device
     }
 
+    /// Returns the default number of tokens per batch, which depends on the device.
+    pub fn batch_tokens(&self) -> usize {
+        self.loaded.module.batch_tokens()
+    }
+
     /// Returns the names of the kernels chosen for this machine.
     pub fn kernels(&self) -> Vec<&'static str> {
         self.loaded.module.kernels()

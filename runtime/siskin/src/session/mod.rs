@@ -40,7 +40,7 @@ use siskin_graph::StreamingWindow;
 pub struct SessionOptions {
     /// The maximum number of tokens; 0 means the model's own, capped at 2048.
     pub context: usize,
-    /// The maximum number of tokens per batch (chunked prefill).
+    /// The maximum number of tokens per batch (chunked prefill); 0 means the device's own, 256 on CPUs.
     pub batch: usize,
     /// The maximum number of rows of encoder input, for encoder–decoder models; 0 means the model's own, capped at
     /// 2048.
@@ -70,7 +70,7 @@ impl Default for SessionOptions {
     fn default() -> Self {
         Self {
             context: 0,
-            batch: 256,
+            batch: 0,
             encoder_context: 0,
             window: None,
             cache: None,

@@ -23,7 +23,7 @@ impl Model {
 
     /// Returns the plans of the CPU for a session with default options, as text.
     pub fn plan_text(&self) -> Result<String> {
-        self.loaded().plan_text(SessionOptions::default().batch)
+        self.loaded().plan_text(self.loaded().module.batch_tokens())
     }
 
     /// Allocates a context for `sequences` sequences of up to `context` tokens each, of which `output_rows` rows give
