@@ -62,7 +62,8 @@ impl DeviceArg {
 
 #[cfg(feature = "cuda")]
 fn cuda(index: usize) -> Result<&'static (dyn Backend + Sync)> {
-    let backend = siskin_cuda_backend::CudaBackend::shared(index).map_err(|error| error.within("--device"))?;
+    let backend =
+        siskin_cuda_backend::CudaBackend::shared(index).map_err(|error| error.within("--device"))?;
     Ok(backend)
 }
 
@@ -115,12 +116,14 @@ mod tests {
 
     #[test]
     fn devices_have_names_and_gpus_an_index() {
-        let parse = |text: &str| {
-            DeviceParser.parse_ref(&clap::Command::new("siskin"), None, OsStr::new(text)).ok()
-        };
+        let parse =
+            |text: &str| DeviceParser.parse_ref(&clap::Command::new("siskin"), None, OsStr::new(text)).ok();
         assert_eq!(parse("reference"), Some(DeviceArg::Kind(DeviceKind::Reference)));
         assert_eq!((parse("cuda"), parse("cuda:3")), (Some(DeviceArg::Cuda(0)), Some(DeviceArg::Cuda(3))));
         assert_eq!((parse("cuda:"), parse("gpu"), parse("cuda:-1")), (None, None, None));
-        assert_eq!([DeviceArg::default(), DeviceArg::Cuda(2)].map(|device| device.to_string()), ["auto", "cuda:2"]);
+        assert_eq!(
+            [DeviceArg::default(), DeviceArg::Cuda(2)].map(|device| device.to_string()),
+            ["auto", "cuda:2"]
+        );
     }
 }

@@ -8,8 +8,8 @@ use siskin::governor::ThrottleTarget;
 use siskin::result_cache::{ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CacheType, CpuFeatures, Encoder, EncoderOptions, Error, LayerSet, Model, ModelOptions,
-    Result, SessionOptions, StreamingWindow,
+    CacheType, CpuFeatures, Encoder, EncoderOptions, Error, LayerSet, Model, ModelOptions, Result,
+    SessionOptions, StreamingWindow,
 };
 use siskin_convert::{AdapterSource, OpenOptions, PackedCache};
 use std::hash::{BuildHasher, Hasher, RandomState};

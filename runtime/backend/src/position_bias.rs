@@ -16,11 +16,7 @@ pub struct Distances {
 
 impl Distances {
     /// Expands the biases of `attentions` for positions below `reach`.
-    pub fn new<'a>(
-        attentions: impl Iterator<Item = &'a Attention>,
-        weights: &Weights,
-        reach: usize,
-    ) -> Self {
+    pub fn new<'a>(attentions: impl Iterator<Item = &'a Attention>, weights: &Weights, reach: usize) -> Self {
         let mut tables: Vec<(RelativePositionBias, Vec<f32>)> = Vec::new();
         let mut blocks: Vec<((usize, usize), Vec<f32>)> = Vec::new();
         for attention in attentions {

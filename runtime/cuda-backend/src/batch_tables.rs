@@ -229,7 +229,10 @@ impl BatchTables {
                     Some((sequence, start)) if sequence == token.sequence => start,
                     _ => {
                         let room = words.get_mut(end..end + blocks.len()).ok_or_else(|| {
-                            Error::argument("batch", "its sequences have more blocks than the backend has room for")
+                            Error::argument(
+                                "batch",
+                                "its sequences have more blocks than the backend has room for",
+                            )
                         })?;
                         room.iter_mut().zip(blocks).for_each(|(word, block)| *word = *block as u32);
                         let start = end - self.lists;
@@ -239,7 +242,8 @@ impl BatchTables {
                     }
                 };
                 words[tables.starts + row] = start as u32;
-                words[tables.stores + row] = blocks.get(token.position / BLOCK).map_or(0, |block| *block as u32);
+                words[tables.stores + row] =
+                    blocks.get(token.position / BLOCK).map_or(0, |block| *block as u32);
             }
         }
         Ok(end)

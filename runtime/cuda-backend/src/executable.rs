@@ -38,7 +38,12 @@ impl MemoryPlan {
     pub(crate) fn new(model: &UploadedModel, limits: &ExecutionLimits) -> Result<Self> {
         let plan = |pass: &ForwardPass| {
             let fused = pass::all(&pass.graph);
-            Plan::build(&fused, model.host.of(pass.part), pass.max_rows, pass.max_output_rows.min(pass.max_rows))
+            Plan::build(
+                &fused,
+                model.host.of(pass.part),
+                pass.max_rows,
+                pass.max_output_rows.min(pass.max_rows),
+            )
         };
         let plans = limits.passes.iter().map(plan).collect::<Result<Vec<_>>>()?;
         let options = &limits.block_layout.options;
@@ -46,7 +51,10 @@ impl MemoryPlan {
         let sequences = options.max_sequences.max(1);
         let list_words = limits.block_layout.groups.len() * sequences * (context / BLOCK + 4);
         let parts = |attention: &Attention| {
-            FEW_ROWS * attention.heads * (context / CHUNK + 2).next_power_of_two() * part_size(attention.head_size)
+            FEW_ROWS
+                * attention.heads
+                * (context / CHUNK + 2).next_power_of_two()
+                * part_size(attention.head_size)
         };
         let attentions = limits.passes.iter().flat_map(|pass| pass.graph.attentions());
         Ok(Self {
@@ -110,7 +118,11 @@ pub(crate) struct CudaExecutable {
 }
 
 impl CudaExecutable {
-    pub(crate) fn new(device: &SharedDevice, model: &Arc<UploadedModel>, limits: &ExecutionLimits) -> Result<Self> {
+    pub(crate) fn new(
+        device: &SharedDevice,
+        model: &Arc<UploadedModel>,
+        limits: &ExecutionLimits,
+    ) -> Result<Self> {
         let plan = MemoryPlan::new(model, limits)?;
         let storage = KvStorageLayout::new(&limits.passes, &limits.block_layout)?;
         check_memory(device, plan.bytes() + storage.bytes(&limits.block_layout))?;
@@ -145,7 +157,8 @@ impl CudaExecutable {
             passes.push(PreparedPass { ropes: plan.ropes.clone(), buckets, output: plan.output });
         }
         let output_words = passes.iter().zip(limits.passes.iter());
-        let output_words = output_words.map(|(pass, limits)| pass.output.stride * limits.max_output_rows).max();
+        let output_words =
+            output_words.map(|(pass, limits)| pass.output.stride * limits.max_output_rows).max();
         let constants = uploads.memory;
         Ok(Self {
             device: device.clone(),
@@ -176,7 +189,8 @@ impl Executable for CudaExecutable {
             return Err(Error::argument("batch", format!("{rows} rows are more than the context allows")));
         };
         let tables = &bucket.lowered.tables;
-        let used = tables.fill(&pass.ropes, batch, input.block_table, &self.blocks.layout, &mut self.words)?;
+        let used =
+            tables.fill(&pass.ropes, batch, input.block_table, &self.blocks.layout, &mut self.words)?;
         let is_split = bucket.rows <= FEW_ROWS && bucket.lowered.can_split();
         let chunks = match is_split {
             true => max_chunks(self.limits.passes[input.pass].graph.attentions(), batch, input.block_table),
@@ -327,7 +341,8 @@ impl Uploads<'_> {
                 slopes.push((attention.alibi.clone(), self.floats(&attention.alibi)?));
             }
         }
-        let distances = Distances::new(pass.graph.attentions(), self.model.host.of(pass.part), pass.positions);
+        let distances =
+            Distances::new(pass.graph.attentions(), self.model.host.of(pass.part), pass.positions);
         let mut biases: Vec<(siskin_graph::RelativePositionBias, DevicePtr)> = Vec::new();
         for bias in pass.graph.attentions().filter_map(|attention| attention.bias) {
             if biases.iter().all(|(known, _)| *known != bias)

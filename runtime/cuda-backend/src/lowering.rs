@@ -76,9 +76,28 @@ pub(crate) struct LoweredPass {
 
 /// A step; offsets count bytes of the constants.
 enum LoweredStep {
-    Rows { rows: RowKind, ops: usize, count: usize, columns: usize, shared_floats: usize },
-    Matmul { rows: RowKind, panel: PanelType, parts: usize, count: usize, panels: usize, input: DeviceRows, columns: usize },
-    Launch { kernel: String, heads: usize, threads: usize, arguments: Vec<KernelArgument> },
+    Rows {
+        rows: RowKind,
+        ops: usize,
+        count: usize,
+        columns: usize,
+        shared_floats: usize,
+    },
+    Matmul {
+        rows: RowKind,
+        panel: PanelType,
+        parts: usize,
+        count: usize,
+        panels: usize,
+        input: DeviceRows,
+        columns: usize,
+    },
+    Launch {
+        kernel: String,
+        heads: usize,
+        threads: usize,
+        arguments: Vec<KernelArgument>,
+    },
     Attention(Box<AttentionStep>),
 }
 
@@ -132,7 +151,13 @@ impl LoweredPass {
         }
         lowering.flush();
         let Lowering { tables, steps, constants, .. } = lowering;
-        Ok(Self { tables, steps, constants, places: context.places, multiprocessors: context.multiprocessors })
+        Ok(Self {
+            tables,
+            steps,
+            constants,
+            places: context.places,
+            multiprocessors: context.multiprocessors,
+        })
     }
 
     /// Returns the launches for a batch, with the constants at `constants`.
@@ -147,13 +172,15 @@ impl LoweredPass {
                     let chunk = columns.div_ceil(per_row).next_multiple_of(CHUNK);
                     let chunks = columns.div_ceil(chunk.max(1)).max(1);
                     let chunk = if chunks > 1 { chunk } else { 0 };
-                    let arguments = [at(*ops), int(*count), self.count(*rows), int(*shared_floats), int(chunk)];
+                    let arguments =
+                        [at(*ops), int(*count), self.count(*rows), int(*shared_floats), int(chunk)];
                     let grid = GridSize::new(shape.of(*rows), chunks, 1);
                     commands.kernel("row_ops", grid, THREADS, 4 * shared_floats, &arguments);
                 }
                 LoweredStep::Matmul { rows, panel, parts, count, panels, input, columns } => {
                     let multiprocessors = self.multiprocessors;
-                    let launch = MatmulLaunch { panel: *panel, panels: *panels, columns: *columns, multiprocessors };
+                    let launch =
+                        MatmulLaunch { panel: *panel, panels: *panels, columns: *columns, multiprocessors };
                     let parts = [at(*parts), int(*count), KernelArgument::Ptr(input.ptr)];
                     launch.append(&mut commands, shape.of(*rows), &parts, input.stride, self.count(*rows));
                 }
@@ -301,10 +328,14 @@ impl Lowering<'_> {
                 }
                 Ok(())
             }
-            PlanStep::Linear { rows, input, kind, parts, after } => self.linear(*rows, (*input, *kind), parts, *after),
+            PlanStep::Linear { rows, input, kind, parts, after } => {
+                self.linear(*rows, (*input, *kind), parts, *after)
+            }
             PlanStep::StoreKv { attention, keys, values } => self.store(attention, *keys, *values),
             PlanStep::Attention { attention, queries, to } => self.attention(attention, *queries, *to),
-            PlanStep::Arrange { .. } | PlanStep::ExpertLinear { .. } => Err(unsupported("mixtures of experts")),
+            PlanStep::Arrange { .. } | PlanStep::ExpertLinear { .. } => {
+                Err(unsupported("mixtures of experts"))
+            }
             PlanStep::CausalConv1d { .. } => Err(unsupported("causal convolutions")),
             PlanStep::LinearAttention { .. } => Err(unsupported("linear attention")),
         }
@@ -362,7 +393,8 @@ impl Lowering<'_> {
     fn angles(&mut self, op: &RowOp, rope: Option<usize>, to: BufferView) -> Result<EncodedRowOp> {
         if let Some(by_position) = (self.context.angles)(op) {
             let positions = self.table(self.tables.positions);
-            return Ok(EncodedRowOp::new(RowOpCode::Select, by_position, self.rows(to), to.columns).parameters([positions]));
+            return Ok(EncodedRowOp::new(RowOpCode::Select, by_position, self.rows(to), to.columns)
+                .parameters([positions]));
         }
         let rope = rope.ok_or_else(|| unsupported("sinusoidal positions in so long a context"))?;
         let place = self.tables.rope(rope, to.columns);
@@ -406,9 +438,11 @@ impl Lowering<'_> {
             RowOp::Rope { cos_sin, head_size, from, to } => unary(self, RowOpCode::Rope, from, to)
                 .other(self.rows(cos_sin))
                 .parameters([head_size as u64, cos_sin.columns as u64 / 2]),
-            RowOp::Activate { function, from, to } => {
-                pointwise(unary(self, RowOpCode::Pointwise, from, to), PointwiseFunction::Activation(function), 0.0)
-            }
+            RowOp::Activate { function, from, to } => pointwise(
+                unary(self, RowOpCode::Pointwise, from, to),
+                PointwiseFunction::Activation(function),
+                0.0,
+            ),
             RowOp::Elementwise { function, from, to } => {
                 let (function, parameter) = match function {
                     ElementwiseFunction::Scale(factor) => (PointwiseFunction::Scale(factor), factor),
@@ -436,7 +470,9 @@ impl Lowering<'_> {
                 EncodedRowOp::new(RowOpCode::QuantizeRotated, self.rows(from), self.rows(to), from.columns)
             }
             RowOp::InputFeatures { .. } | RowOp::Im2col { .. } => return Err(unsupported("input features")),
-            RowOp::L2Normalize { .. } | RowOp::DecayGate { .. } => return Err(unsupported("linear attention")),
+            RowOp::L2Normalize { .. } | RowOp::DecayGate { .. } => {
+                return Err(unsupported("linear attention"));
+            }
             RowOp::Route { .. } | RowOp::Dispatch { .. } | RowOp::Combine { .. } => {
                 return Err(unsupported("mixtures of experts"));
             }
@@ -516,7 +552,8 @@ impl Lowering<'_> {
     /// Returns where an attention layer's keys and values are, and the arguments of kernels that say so.
     fn layer(&self, attention: &Attention) -> Result<(LayerPlace, [KernelArgument; 4])> {
         let place = self.context.storage.layer(attention.layer);
-        let place = place.ok_or_else(|| Error::argument("graph", format!("layer {} has no KV cache", attention.layer)))?;
+        let place = place
+            .ok_or_else(|| Error::argument("graph", format!("layer {} has no KV cache", attention.layer)))?;
         let arguments = [
             KernelArgument::Ptr(self.context.pools[place.group]),
             KernelArgument::Long(self.context.storage.block_words(place.group) as i64),
@@ -534,16 +571,20 @@ impl Lowering<'_> {
         let columns = attention.kv_heads * attention.head_size;
         let (keys, values) = (self.rows(keys), self.rows(values));
         if !cache.is_integer() {
-            let op = EncodedRowOp::new(RowOpCode::StoreKv, keys, DeviceRows::default(), columns).other(values);
-            self.push(RowKind::Tokens, op.parameters([
-                self.context.pools[place.group],
-                self.context.storage.block_words(place.group) as u64,
-                (place.offset as u64) << 32 | place.head_words as u64,
-                attention.head_size as u64,
-                self.table(tables.stores),
-                self.table(self.tables.positions),
-                u64::from(cache == CacheType::F16),
-            ]));
+            let op =
+                EncodedRowOp::new(RowOpCode::StoreKv, keys, DeviceRows::default(), columns).other(values);
+            self.push(
+                RowKind::Tokens,
+                op.parameters([
+                    self.context.pools[place.group],
+                    self.context.storage.block_words(place.group) as u64,
+                    (place.offset as u64) << 32 | place.head_words as u64,
+                    attention.head_size as u64,
+                    self.table(tables.stores),
+                    self.table(self.tables.positions),
+                    u64::from(cache == CacheType::F16),
+                ]),
+            );
             return Ok(());
         }
         let rest = [
@@ -629,13 +670,17 @@ impl EncodedPart {
 pub(crate) fn can_split(attention: &Attention) -> bool {
     !matches!(
         attention.attention_mask,
-        AttentionMask::LongformerLocal(_) | AttentionMask::StreamingLlm { .. } | AttentionMask::BigBird { .. }
+        AttentionMask::LongformerLocal(_)
+            | AttentionMask::StreamingLlm { .. }
+            | AttentionMask::BigBird { .. }
     )
 }
 
 fn check_mask(attention: &Attention) -> Result<()> {
     match attention.attention_mask {
-        AttentionMask::LongformerLocal(_) | AttentionMask::LongformerGlobal => Err(unsupported("Longformer attention")),
+        AttentionMask::LongformerLocal(_) | AttentionMask::LongformerGlobal => {
+            Err(unsupported("Longformer attention"))
+        }
         AttentionMask::BigBird { .. } => Err(unsupported("BigBird attention")),
         AttentionMask::Linformer => Err(unsupported("Linformer projections")),
         AttentionMask::Causal(_)
@@ -659,7 +704,13 @@ fn pointwise(op: EncodedRowOp, function: PointwiseFunction, parameter: f32) -> E
     op.parameters([function.code() as u64, bits(parameter)])
 }
 
-fn gated(function: ActivationFunction, gate: DeviceRows, up: DeviceRows, to: DeviceRows, columns: usize) -> EncodedRowOp {
+fn gated(
+    function: ActivationFunction,
+    gate: DeviceRows,
+    up: DeviceRows,
+    to: DeviceRows,
+    columns: usize,
+) -> EncodedRowOp {
     let code = PointwiseFunction::Activation(function).code();
     EncodedRowOp::new(RowOpCode::Gate, gate, to, columns).other(up).parameters([code as u64])
 }

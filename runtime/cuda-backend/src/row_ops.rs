@@ -93,7 +93,10 @@ impl EncodedRowOp {
         match self.code {
             RowOpCode::Norm => CHUNK.is_multiple_of(self.parameters[4].max(1) as usize),
             RowOpCode::Rope => CHUNK.is_multiple_of(self.parameters[0].max(1) as usize),
-            RowOpCode::RepeatColumns | RowOpCode::QuantizeRotated | RowOpCode::L2Normalize | RowOpCode::Route => false,
+            RowOpCode::RepeatColumns
+            | RowOpCode::QuantizeRotated
+            | RowOpCode::L2Normalize
+            | RowOpCode::Route => false,
             RowOpCode::Copy
             | RowOpCode::Select
             | RowOpCode::Embed
@@ -155,8 +158,24 @@ mod tests {
             .collect();
         use RowOpCode::*;
         let codes = [
-            Copy, Select, Embed, Norm, Rope, Pointwise, Gate, ClampedGate, Add, Affine, RepeatColumns, L2Normalize,
-            DecayGate, Route, Combine, Quantize, QuantizeRotated, StoreKv,
+            Copy,
+            Select,
+            Embed,
+            Norm,
+            Rope,
+            Pointwise,
+            Gate,
+            ClampedGate,
+            Add,
+            Affine,
+            RepeatColumns,
+            L2Normalize,
+            DecayGate,
+            Route,
+            Combine,
+            Quantize,
+            QuantizeRotated,
+            StoreKv,
         ];
         let own: Vec<String> = codes.iter().map(|code| format!("{code:?}").to_lowercase()).collect();
         assert_eq!(names, own);

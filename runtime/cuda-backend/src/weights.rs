@@ -69,7 +69,8 @@ impl UploadedModel {
     pub(crate) fn new(device: &SharedDevice, source: &WeightSource<'_>) -> Result<Self> {
         let host = ModelWeights::bind(source)?;
         let mut upload = Upload { device, known: HashMap::new(), memory: Vec::new() };
-        let count = |graph: &Option<siskin_graph::Graph>| graph.as_ref().map_or(0, |graph| graph.weights.len());
+        let count =
+            |graph: &Option<siskin_graph::Graph>| graph.as_ref().map_or(0, |graph| graph.weights.len());
         let encoder = upload.weights(&host.encoder, count(&source.graphs.encoder))?;
         let decoder = upload.weights(&host.decoder, count(&source.graphs.decoder))?;
         let memory = upload.memory;

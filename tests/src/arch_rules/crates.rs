@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 21] = [
+const CRATES: [(&str, &str, &[&str]); 22] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -18,6 +18,18 @@ const CRATES: [(&str, &str, &[&str]); 21] = [
     ("siskin-scheduler", "runtime/scheduler", &["siskin-backend", "siskin-format"]),
     ("siskin-device", "runtime/device", &["siskin-format"]),
     ("siskin-cuda", "runtime/cuda", &["siskin-device", "siskin-format", "siskin-graph", "siskin-kernels"]),
+    (
+        "siskin-cuda-backend",
+        "runtime/cuda-backend",
+        &[
+            "siskin-backend",
+            "siskin-cuda",
+            "siskin-device",
+            "siskin-format",
+            "siskin-graph",
+            "siskin-kernels",
+        ],
+    ),
     (
         "siskin",
         "runtime/siskin",
@@ -51,7 +63,18 @@ const CRATES: [(&str, &str, &[&str]); 21] = [
     ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
     ("siskin-serve", "serve", &["siskin", "siskin-format"]),
-    ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-format", "siskin-serve", "siskin-trainer"]),
+    (
+        "siskin-cli",
+        "cli",
+        &[
+            "siskin",
+            "siskin-convert",
+            "siskin-cuda-backend",
+            "siskin-format",
+            "siskin-serve",
+            "siskin-trainer",
+        ],
+    ),
     ("siskin-emulator", "emulator", &[]),
     (
         "siskin-tests",
@@ -61,6 +84,7 @@ const CRATES: [(&str, &str, &[&str]); 21] = [
             "siskin-benches",
             "siskin-convert",
             "siskin-cuda",
+            "siskin-cuda-backend",
             "siskin-device",
             "siskin-emulator",
             "siskin-format",

@@ -45,6 +45,7 @@ const LAYERS: [Layers; 3] = [
                 "state",
                 "weights",
             ],
+            &["plan"],
             &["cpu", "external", "reference"],
             &["loaded_model"],
             &["context"],

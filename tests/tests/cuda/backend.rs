@@ -37,9 +37,15 @@ fn logits_have_the_committed_bits() {
                 let line = format!("{name} {form} {:016x}", hash(&score(&model, &golden.ids[0], batch)));
                 if !committed.lines().any(|known| known == line) {
                     let cpu = golden::model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE);
-                    let (own, wanted) = (score(&model, &golden.ids[0], batch), score(&cpu, &golden.ids[0], batch));
+                    let (own, wanted) =
+                        (score(&model, &golden.ids[0], batch), score(&cpu, &golden.ids[0], batch));
                     let first = own.iter().zip(&wanted).position(|(a, b)| a.to_bits() != b.to_bits());
-                    panic!("{line} in batches of {batch}: first difference at {first:?} of {}: {:?} {:?}", own.len(), &own[..8], &wanted[..8]);
+                    panic!(
+                        "{line} in batches of {batch}: first difference at {first:?} of {}: {:?} {:?}",
+                        own.len(),
+                        &own[..8],
+                        &wanted[..8]
+                    );
                 }
             }
         }

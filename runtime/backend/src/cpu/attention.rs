@@ -8,9 +8,9 @@ use std::ops::Range;
 use siskin_kernels::ops::attention::{self as attend, CHUNK, KeySpan, QUERIES, Query};
 
 use super::CpuPass;
-use crate::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
 use crate::block_table::CacheOptions;
+use crate::plan::BufferView;
 use siskin_graph::{Attention, AttentionMask};
 
 /// The maximum number of rows for split-K attention.

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use super::super::Batch;
 use super::matmul::PRODUCT_ROWS;
-use crate::plan::{BufferView, Plan, PlanStep};
 use super::prefetch::PrefetchingWorker;
 use super::{CpuPass, Workspace};
+use crate::plan::{BufferView, Plan, PlanStep};
 use crate::thread_pool::Worker;
 use siskin_format::Result;
 use siskin_graph::{AttentionMask, RowKind};

@@ -7,8 +7,8 @@ use siskin_kernels::panel::{InputKind, ROWS};
 
 use super::CpuPass;
 use super::observation::Observation;
-use crate::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
 use super::prefetch::PrefetchingWorker;
+use crate::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
 use siskin_graph::ActivationFunction;
 use siskin_graph::Routing;
 

@@ -7,11 +7,11 @@ use siskin_kernels::ops::Kernels;
 
 use super::arena::Arena;
 use super::observation::Observation;
-use crate::plan::{BufferView, Plan};
 use super::{BatchParallel, CpuPass, Workspace, scratch_size};
 use crate::block_table::CacheOptions;
 use crate::kv_storage::{KvStorage, KvStorageLayout};
 use crate::observer::Observer;
+use crate::plan::{BufferView, Plan};
 use crate::thread_pool::ThreadPool;
 use crate::{
     Backend, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput, ForwardPass,

@@ -6,8 +6,8 @@ use siskin_kernels::hadamard;
 use siskin_kernels::ops::matmul::Input;
 use siskin_kernels::ops::quantize::{QuantizedRowLayout, QuantizedRowReader};
 
-use crate::plan::MatmulPart;
 use crate::observer::Observer;
+use crate::plan::MatmulPart;
 use siskin_graph::Graph;
 
 /// An observer, with the graph that has the names of the matrices.

@@ -4,8 +4,8 @@ use siskin_kernels::ops::attention::padded;
 
 use super::super::state::{self, COLUMNS, LinearAttentionHead};
 use super::CpuPass;
-use crate::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
+use crate::plan::BufferView;
 use siskin_graph::{Attention, LinearAttention, LinformerProjection};
 
 impl CpuPass<'_> {
