@@ -23,7 +23,7 @@ const MANY_ROWS: usize = 48;
 const MANY_PANELS: usize = 8;
 const MANY_STAGES: usize = 3;
 /// Blocks of the matmul kernels for one row that a multiprocessor runs at once.
-const ONE_ROW_BLOCKS: usize = 4;
+const ONE_ROW_BLOCKS: usize = 3;
 /// The floats of shared memory that a normalized row may take.
 const MAX_ROW_FLOATS: usize = 12 << 10;
 /// The bytes of a matrix in the parts of a matmul launch: `MatmulPart` in `panel_matmul.cuh`.
@@ -290,7 +290,9 @@ impl MatmulLaunch {
         let arguments = [&parts[..], &[count, int(macros)]].concat();
         if rows == 1 {
             let grid = GridSize::linear(self.panels.min(ONE_ROW_BLOCKS * self.multiprocessors));
-            return commands.kernel(&format!("matmul_one_{name}"), grid, THREADS, 0, &arguments);
+            // The row.
+            let shared = (64 * macros).next_multiple_of(256) / 2 * 3;
+            return commands.kernel(&format!("matmul_one_{name}"), grid, THREADS, shared, &arguments);
         }
         if rows <= FEW_ROWS {
             let grid = GridSize::linear(self.panels);
@@ -303,7 +305,7 @@ impl MatmulLaunch {
             (true, _) => 32,
         };
         let shared = MANY_STAGES * MANY_ROWS * (288 + 32 + sums);
-        let grid = GridSize::new(self.panels.div_ceil(MANY_PANELS), rows.div_ceil(MANY_ROWS), 1);
+        let grid = GridSize::new(rows.div_ceil(MANY_ROWS), self.panels.div_ceil(MANY_PANELS), 1);
         commands.kernel(&format!("matmul_many_{name}"), grid, THREADS, shared, &arguments);
     }
 }

@@ -227,8 +227,8 @@ template <class P> struct OneRow {
     static __device__ __forceinline__ void load_round(Unit (&units)[UNITS], const byte* panel, int first, int macros) {
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
-            int macro = unit_macro(first, u, macros);
-            if (macro >= macros) continue;
+            // Without branches, the units are interleaved: those beyond the last macro-block repeat it.
+            int macro = min(unit_macro(first, u, macros), macros - 1);
             units[u].words = Dots::load(macro_planes<P>(panel, macro));
             if constexpr (!P::IS_ROW) {
 #pragma unroll
@@ -261,25 +261,34 @@ template <class P> struct OneRow {
     }
 
     static __device__ __forceinline__ void run(const MatmulPart* parts, int part_count, const int* input, int, int macros) {
-        QuantizedRows rows(input, macros * MACRO_COLUMNS);
-        if constexpr (P::IS_ROW) integers(parts, part_count, rows, macros);
-        else chains(parts, part_count, rows, macros);
+        if ((int)blockIdx.x >= total_panels(parts, part_count)) return;
+        // The row in shared memory, which all panels of the block use.
+        int* row = reinterpret_cast<int*>(dynamic_shared_memory());
+        QuantizedRows rows(row, macros * MACRO_COLUMNS);
+        const WordQuad* from = reinterpret_cast<const WordQuad*>(input);
+        auto copy = [&] {
+            for (int i = threadIdx.x; i < rows.padded / 32 * 3; i += WARPS * LANES) reinterpret_cast<WordQuad*>(row)[i] = from[i];
+            sync_block();
+        };
+        if constexpr (P::IS_ROW) integers(parts, part_count, rows, macros, copy);
+        else chains(parts, part_count, rows, macros, copy);
     }
 
-    static __device__ __forceinline__ void chains(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros) {
+    template <class Copy>
+    static __device__ __forceinline__ void chains(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros, Copy copy) {
         __shared__ Round rounds[2];
         int total = total_panels(parts, part_count), panel = blockIdx.x;
-        if (panel >= total) return;
         const MatmulPart* part = &part_of_panel(parts, part_count, panel);
         Unit units[UNITS];
         load_round(units, panel_of_part<P>(*part, panel, macros), 0, macros);
+        copy();
         float sum = 0.0f;
         for (int first = 0, buffer = 0; panel < total; buffer ^= 1) {
             Round& round = rounds[buffer];
 #pragma unroll
             for (int u = 0; u < UNITS; u++) {
                 int macro = unit_macro(first, u, macros);
-                if (macro < macros) finish_unit(round, units[u], rows, macro - first, macro);
+                finish_unit(round, units[u], rows, macro - first, min(macro, macros - 1));
             }
             bool is_last = first + ROUND_MACROS >= macros;
             int next_first = is_last ? 0 : first + ROUND_MACROS, next_panel = is_last ? panel + (int)gridDim.x : panel;
@@ -313,35 +322,34 @@ template <class P> struct OneRow {
     }
 
     // Row types: all products of an output are one integer sum.
-    static __device__ __forceinline__ void integers(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros) {
+    template <class Copy>
+    static __device__ __forceinline__ void integers(const MatmulPart* parts, int part_count, const QuantizedRows& rows, int macros, Copy copy) {
         __shared__ int totals[2][WARPS][PANEL_ROWS];
         int total = total_panels(parts, part_count), quad = lane() % 4, line = lane() / 4;
+        copy();
         float row_scale = rows.scales(0)[0];
         for (int panel = blockIdx.x, buffer = 0; panel < total; panel += gridDim.x, buffer ^= 1) {
             const MatmulPart& part = part_of_panel(parts, part_count, panel);
             const byte* weights = panel_of_part<P>(part, panel, macros);
-            int sums[2][4] = {};
+            int sums[4] = {};
             for (int first = 0; first < macros; first += ROUND_MACROS) {
                 Unit units[UNITS];
                 load_round(units, weights, first, macros);
 #pragma unroll
                 for (int u = 0; u < UNITS; u++) {
-                    int macro = unit_macro(first, u, macros);
-                    if (macro >= macros) continue;
-                    if constexpr (P::SUB == 32) {
-                        Dots::multiply(sums, units[u].words, rows.words + macro * 16);
-                    } else {
-                        int products[2][4] = {};
-                        Dots::multiply(products, units[u].words, rows.words + macro * 16);
-                        const byte* block = block_of_macro<P>(weights, macro);
+                    int own = unit_macro(first, u, macros), macro = min(own, macros - 1), products[2][4] = {};
+                    Dots::multiply(products, units[u].words, rows.words + macro * 16);
+                    const byte* block = block_of_macro<P>(weights, macro);
 #pragma unroll
-                        for (int r = 0; r < 4; r++) sums[0][r] += products[0][r] * P::factor(block, 0, line / 2, 4 * quad + r);
+                    for (int r = 0; r < 4; r++) {
+                        int factor = P::SUB == 16 ? P::factor(block, 0, line / 2, 4 * quad + r) : 1;
+                        if (own < macros) sums[r] += (products[0][r] + products[1][r]) * factor;
                     }
                 }
             }
 #pragma unroll
             for (int r = 0; r < 4; r++) {
-                int sum = sums[0][r] + sums[1][r];
+                int sum = sums[r];
 #pragma unroll
                 for (int mask = 4; mask < LANES; mask *= 2) sum += shuffle_xor(sum, mask);
                 if (line == 0) totals[buffer][warp()][4 * quad + r] = sum;
@@ -601,11 +609,12 @@ template <class P> struct ManyRows {
     }
 
     static __device__ __forceinline__ void run(const MatmulPart* parts, int part_count, const int* input, int row_count, int macros) {
-        int first_row = blockIdx.y * TILE;
+        // Tiles of rows come first, so that they find weights in the L2 cache.
+        int first_row = blockIdx.x * TILE;
         if (first_row >= row_count) return;
         unsigned char* stages = dynamic_shared_memory();
         int last_panel = parts[part_count - 1].first_panel + (parts[part_count - 1].outputs + PANEL_ROWS - 1) / PANEL_ROWS - 1;
-        int own_panel = blockIdx.x * WARPS + warp();
+        int own_panel = blockIdx.y * WARPS + warp();
         bool has_panel = own_panel <= last_panel;
         const MatmulPart& part = part_of_panel(parts, part_count, has_panel ? own_panel : last_panel);
         int number = (has_panel ? own_panel : last_panel) - part.first_panel;
