@@ -93,7 +93,7 @@ pub(crate) fn check(nvcc: &Path, all: bool) -> Result {
 fn driver(nvcc: &Path) -> Result {
     let home = nvcc.parent().and_then(Path::parent).unwrap_or(Path::new(""));
 
-    let features = ["--workspace", "--features=siskin-trainer/cuda", "--locked"];
+    let features = ["--workspace", "--features=siskin-cli/cuda", "--locked"];
     run(cargo(&["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
     let test = || {
         let mut test = cargo(&["test", "--lib"]);

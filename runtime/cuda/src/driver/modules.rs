@@ -10,7 +10,7 @@ use super::libraries::{check, failed};
 use super::nvrtc::compile;
 use crate::{KernelSource, env};
 
-/// The shared memory that a block may use without opting in to more, in bytes.
+/// The shared memory that a block may use without opting in to more, static and dynamic together, in bytes.
 const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
 
 /// The loaded modules.
@@ -46,13 +46,15 @@ impl LoadedModules {
         // SAFETY: modules stay loaded as long as `self` lives.
         let function =
             check(&format!("find kernel {kernel}"), unsafe { driver::module::get_function(module, name) })?;
-        if shared > DEFAULT_SHARED_BYTES {
+        let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        let static_shared = function_attribute(kernel, function, which)?;
+        if shared + static_shared > DEFAULT_SHARED_BYTES {
             let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function was just returned by the driver.
             let outcome = unsafe { driver::function::set_function_attribute(function, which, shared as i32) };
             check(&format!("configure {kernel} with {shared} bytes of shared memory"), outcome)?;
         }
-        let shared = shared.max(DEFAULT_SHARED_BYTES);
+        let shared = shared.max(DEFAULT_SHARED_BYTES.saturating_sub(static_shared));
         self.functions.insert(kernel.to_owned(), KernelFunction { function, shared });
         Ok(function)
     }
@@ -78,6 +80,17 @@ impl LoadedModules {
         self.modules.insert(source.name, module);
         Ok(module)
     }
+}
+
+/// Returns an attribute of a kernel.
+fn function_attribute(
+    kernel: &str,
+    function: sys::CUfunction,
+    which: sys::CUfunction_attribute,
+) -> Result<u32> {
+    // SAFETY: the function is of a loaded module.
+    let value = unsafe { driver::function::get_function_attribute(function, which) };
+    Ok(u32::try_from(check(&format!("query {kernel}"), value)?).unwrap_or(0))
 }
 
 impl Drop for LoadedModules {
