@@ -19,8 +19,12 @@ const ALIGNMENT: usize = 4;
 pub(crate) struct BatchTables {
     /// The maximum number of rows.
     rows: usize,
-    /// The number of tokens, then that of output rows.
+    /// The number of tokens, then those of output rows and of frames.
     counts: usize,
+    /// The number of slots, by the number of slots of a row.
+    slot_counts: Vec<(usize, usize)>,
+    /// By row: whether a run of rows of a sequence begins.
+    run_starts: Option<usize>,
     pub tokens: usize,
     pub token_types: usize,
     pub positions: usize,
@@ -77,7 +81,33 @@ impl BatchTables {
 
     /// Returns where the number of rows of a kind is.
     pub(crate) fn count(&self, rows: RowKind) -> usize {
-        self.counts + usize::from(rows == RowKind::Outputs)
+        match rows {
+            RowKind::Tokens => self.counts,
+            RowKind::Outputs => self.counts + 1,
+            RowKind::Frames => self.counts + 2,
+            RowKind::Slots(top_k) => {
+                let known = self.slot_counts.iter().find(|(known, _)| *known == top_k);
+                known.map_or(self.counts, |(_, place)| *place)
+            }
+        }
+    }
+
+    /// Adds the number of slots of rows that select `top_k` experts, on first use.
+    pub(crate) fn add_slot_count(&mut self, top_k: usize) {
+        if self.slot_counts.iter().all(|(known, _)| *known != top_k) {
+            let place = self.add(1);
+            self.slot_counts.push((top_k, place));
+        }
+    }
+
+    /// Returns where it says which rows begin a run of rows of a sequence, adding that on first use.
+    pub(crate) fn run_starts(&mut self) -> usize {
+        if let Some(start) = self.run_starts {
+            return start;
+        }
+        let start = self.add(self.rows);
+        self.run_starts = Some(start);
+        start
     }
 
     /// Returns where the cosines and sines of a RoPE table are, adding them on first use.
@@ -158,6 +188,16 @@ impl BatchTables {
     ) -> Result<usize> {
         words[self.counts] = batch.rows.len() as u32;
         words[self.counts + 1] = batch.output_rows.len() as u32;
+        words[self.counts + 2] = batch.frames.len() as u32;
+        for (top_k, place) in &self.slot_counts {
+            words[*place] = (batch.rows.len() * top_k) as u32;
+        }
+        if let Some(start) = self.run_starts {
+            let mut before = None;
+            for (word, row) in words[start..].iter_mut().zip(&batch.rows) {
+                *word = u32::from(before.replace(row.sequence) != Some(row.sequence));
+            }
+        }
         for (row, token) in batch.rows.iter().enumerate() {
             words[self.tokens + row] = token.token;
             words[self.token_types + row] = token.token_type;

@@ -5,7 +5,7 @@ use siskin_backend::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, Row
 use siskin_cuda::PointwiseFunction;
 use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision};
 use siskin_format::{Error, Result};
-use siskin_graph::{ActivationFunction, Attention, AttentionMask, NormKind, RowKind};
+use siskin_graph::{ActivationFunction, Attention, AttentionMask, NormKind, Routing, RowKind};
 use siskin_kernels::ops::attention::{CacheType, padded};
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::{InputKind, PanelType, ROWS};
@@ -28,6 +28,8 @@ const ONE_ROW_BLOCKS: usize = 3;
 const MAX_ROW_FLOATS: usize = 12 << 10;
 /// The bytes of a matrix in the parts of a matmul launch: `MatmulPart` in `panel_matmul.cuh`.
 const PART_BYTES: usize = 48;
+/// Panels of a block of the matmul kernels for experts: `EXPERT_WARPS` in `expert_matmul.cuh`.
+const EXPERT_PANELS: usize = 8;
 /// Queries of an attention block with few rows per head group, and with many.
 const QUERIES: [usize; 3] = [1, 4, 16];
 
@@ -46,7 +48,8 @@ impl BatchShape {
     fn of(self, rows: RowKind) -> usize {
         match rows {
             RowKind::Outputs => self.outputs,
-            RowKind::Tokens | RowKind::Frames | RowKind::Slots(_) => self.rows,
+            RowKind::Slots(top_k) => self.rows * top_k,
+            RowKind::Tokens | RowKind::Frames => self.rows,
         }
     }
 }
@@ -97,6 +100,29 @@ enum LoweredStep {
         heads: usize,
         threads: usize,
         arguments: Vec<KernelArgument>,
+    },
+    /// A block for each row; the last argument of the kernel is the number of rows.
+    EachRow {
+        rows: RowKind,
+        kernel: &'static str,
+        threads: usize,
+        shared: usize,
+        arguments: Vec<KernelArgument>,
+    },
+    /// One block.
+    OneBlock {
+        kernel: &'static str,
+        threads: usize,
+        arguments: Vec<KernelArgument>,
+    },
+    Experts {
+        panel: PanelType,
+        parts: usize,
+        count: usize,
+        panels: usize,
+        slots: DevicePtr,
+        input: DeviceRows,
+        columns: usize,
     },
     Attention(Box<AttentionStep>),
 }
@@ -186,6 +212,23 @@ impl LoweredPass {
                 }
                 LoweredStep::Launch { kernel, heads, threads, arguments } => {
                     commands.kernel(kernel, GridSize::new(shape.rows, *heads, 1), *threads, 0, arguments);
+                }
+                LoweredStep::EachRow { rows, kernel, threads, shared, arguments } => {
+                    let arguments = [&arguments[..], &[self.count(*rows)]].concat();
+                    commands.kernel(kernel, GridSize::linear(shape.of(*rows)), *threads, *shared, &arguments);
+                }
+                LoweredStep::OneBlock { kernel, threads, arguments } => {
+                    commands.kernel(kernel, GridSize::linear(1), *threads, 0, arguments);
+                }
+                LoweredStep::Experts { panel, parts, count, panels, slots, input, columns } => {
+                    let arguments = [at(*parts), KernelArgument::Ptr(*slots), KernelArgument::Ptr(input.ptr)];
+                    append_experts(
+                        &mut commands,
+                        *panel,
+                        [*panels, *count, *columns],
+                        &arguments,
+                        input.stride,
+                    );
                 }
                 LoweredStep::Attention(step) => self.attention(&mut commands, shape, step),
             }
@@ -310,6 +353,26 @@ impl MatmulLaunch {
     }
 }
 
+/// Appends the matmul of `experts` experts of `panels` panels with the rows of their slots.
+fn append_experts(
+    commands: &mut CommandList,
+    panel: PanelType,
+    [panels, experts, columns]: [usize; 3],
+    arguments: &[KernelArgument],
+    stride: usize,
+) {
+    let name = panel.name().to_lowercase();
+    let padded = columns.next_multiple_of(panel.block_columns());
+    if panel.input() == InputKind::Float {
+        let arguments = [arguments, &[int(stride), int(columns), int(padded)]].concat();
+        let grid = GridSize::new(panels, experts, 1);
+        return commands.kernel(&format!("expert_floats_{name}"), grid, THREADS, 0, &arguments);
+    }
+    let arguments = [arguments, &[int(padded / 64)]].concat();
+    let grid = GridSize::new(panels.div_ceil(EXPERT_PANELS), experts, 1);
+    commands.kernel(&format!("expert_matmul_{name}"), grid, THREADS, 0, &arguments);
+}
+
 /// A pass while it is lowered.
 struct Lowering<'a> {
     context: &'a PassContext<'a>,
@@ -324,9 +387,23 @@ impl Lowering<'_> {
     fn step(&mut self, step: &PlanStep) -> Result<()> {
         match step {
             PlanStep::Rows { rows, ops } => {
+                self.use_rows(*rows);
                 for op in ops {
-                    let op = self.row_op(op)?;
-                    self.push(*rows, op);
+                    match self.each_row(op) {
+                        Some((kernel, threads, shared, arguments)) => {
+                            self.launch(LoweredStep::EachRow {
+                                rows: *rows,
+                                kernel,
+                                threads,
+                                shared,
+                                arguments,
+                            });
+                        }
+                        None => {
+                            let op = self.row_op(op)?;
+                            self.push(*rows, op);
+                        }
+                    }
                 }
                 Ok(())
             }
@@ -335,8 +412,12 @@ impl Lowering<'_> {
             }
             PlanStep::StoreKv { attention, keys, values } => self.store(attention, *keys, *values),
             PlanStep::Attention { attention, queries, to } => self.attention(attention, *queries, *to),
-            PlanStep::Arrange { .. } | PlanStep::ExpertLinear { .. } => {
-                Err(unsupported("mixtures of experts"))
+            PlanStep::Arrange { routing, routed, to } => {
+                self.arrange(routing, *routed, *to);
+                Ok(())
+            }
+            PlanStep::ExpertLinear { slots, input, kind, parts, .. } => {
+                self.experts(*slots, (*input, *kind), parts)
             }
             PlanStep::CausalConv1d { .. } => Err(unsupported("causal convolutions")),
             PlanStep::LinearAttention { .. } => Err(unsupported("linear attention")),
@@ -476,9 +557,107 @@ impl Lowering<'_> {
                 return Err(unsupported("linear attention"));
             }
             RowOp::Route { .. } | RowOp::Dispatch { .. } | RowOp::Combine { .. } => {
-                return Err(unsupported("mixtures of experts"));
+                return Err(Error::argument("graph", "operations of experts have kernels of their own"));
             }
         })
+    }
+
+    /// Adds what launches for rows of this kind refer to.
+    fn use_rows(&mut self, rows: RowKind) {
+        if let RowKind::Slots(top_k) = rows {
+            self.tables.add_slot_count(top_k);
+        }
+    }
+
+    /// Returns the kernel of an operation that has one of its own, its threads and shared memory, and its arguments but
+    /// the number of rows.
+    fn each_row(&mut self, op: &RowOp) -> Option<(&'static str, usize, usize, Vec<KernelArgument>)> {
+        let rows = |own: &Self, view: BufferView| {
+            let rows = own.rows(view);
+            [KernelArgument::Ptr(rows.ptr), int(rows.stride)]
+        };
+        let slots_at = |own: &Self, view: BufferView| KernelArgument::Ptr(own.rows(view).ptr);
+        Some(match *op {
+            RowOp::Route { routing, from, to } => {
+                let rest = [int(routing.experts), int(routing.top_k), int(usize::from(routing.normalize))];
+                let arguments = [&rows(self, from)[..], &rows(self, to), &rest].concat();
+                ("expert_route", 128, 8 * routing.experts, arguments)
+            }
+            RowOp::Dispatch { routing, slots, from, to } => {
+                let rest = [int(to.columns), slots_at(self, slots), int(routing.experts)];
+                ("expert_dispatch", THREADS, 0, [&rows(self, from)[..], &rows(self, to), &rest].concat())
+            }
+            RowOp::Combine { routing, slots, routed, from, to } => {
+                let rest = [int(to.columns), slots_at(self, slots), int(routing.experts), int(routing.top_k)];
+                let views = [rows(self, from), rows(self, routed), rows(self, to)].concat();
+                ("expert_combine", THREADS, 0, [&views[..], &rest].concat())
+            }
+            _ => return None,
+        })
+    }
+
+    fn arrange(&mut self, routing: &Routing, routed: BufferView, to: BufferView) {
+        let run_starts = self.tables.run_starts();
+        let routed = self.rows(routed);
+        let arguments = vec![
+            KernelArgument::Ptr(routed.ptr),
+            int(routed.stride),
+            int(routing.experts),
+            int(routing.top_k),
+            KernelArgument::Int(
+                routing.capacity.map_or(-1, |capacity| i32::try_from(capacity).unwrap_or(i32::MAX)),
+            ),
+            KernelArgument::Ptr(self.table(run_starts)),
+            KernelArgument::Ptr(self.table(self.tables.count(RowKind::Tokens))),
+            KernelArgument::Ptr(self.rows(to).ptr),
+        ];
+        self.launch(LoweredStep::OneBlock { kernel: "expert_slots", threads: THREADS, arguments });
+    }
+
+    fn experts(
+        &mut self,
+        slots: BufferView,
+        (input, kind): (BufferView, InputKind),
+        parts: &[(usize, MatmulPart)],
+    ) -> Result<()> {
+        self.flush();
+        let mut parts_of_type: Vec<(PanelType, Vec<(usize, EncodedPart)>)> = Vec::new();
+        for (expert, part) in parts {
+            let matrix = self.context.weights.matrix(part.weight)?;
+            let encoded = EncodedPart {
+                weights: matrix.panels,
+                bias: self.context.weights.vector(part.bias),
+                out: self.rows(part.to),
+                residual: DeviceRows::default(),
+                outputs: part.to.columns,
+                columns: matrix.columns,
+            };
+            match parts_of_type.iter_mut().find(|(panel, _)| *panel == matrix.panel) {
+                Some((_, list)) => list.push((*expert, encoded)),
+                None => parts_of_type.push((matrix.panel, vec![(*expert, encoded)])),
+            }
+        }
+        let input = match kind {
+            InputKind::Float => self.rows(input),
+            InputKind::Quantized | InputKind::Rotated => DeviceRows { stride: 0, ..self.rows(input) },
+        };
+        let slots = self.rows(slots).ptr;
+        for (panel, list) in parts_of_type {
+            let start = self.constants.len();
+            list.iter().for_each(|(expert, part)| part.write(*expert, &mut self.constants));
+            let panels = list.iter().map(|(_, part)| part.outputs.div_ceil(ROWS)).max().unwrap_or(0);
+            let (count, columns) = (list.len(), list.first().map_or(0, |(_, part)| part.columns));
+            self.steps.push(LoweredStep::Experts {
+                panel,
+                parts: start,
+                count,
+                panels,
+                slots,
+                input,
+                columns,
+            });
+        }
+        Ok(())
     }
 
     fn linear(
@@ -489,6 +668,7 @@ impl Lowering<'_> {
         after: Epilogue,
     ) -> Result<()> {
         self.flush();
+        self.use_rows(rows);
         let near = matches!(after, Epilogue::Activate(_) | Epilogue::Gate(_));
         let residual = match after {
             Epilogue::Plus(view) => Some(view),
@@ -655,7 +835,7 @@ struct EncodedPart {
 }
 
 impl EncodedPart {
-    /// Appends the bytes; `first_panel` panels of the launch precede the part.
+    /// Appends the bytes; `first_panel` panels of the launch precede the part, or it is the number of an expert.
     fn write(&self, first_panel: usize, out: &mut Vec<u8>) {
         let start = out.len();
         for ptr in [self.weights, self.bias, self.out.ptr, self.residual.ptr] {

@@ -16,10 +16,6 @@ pub(crate) enum RowOpCode {
     Add,
     Affine,
     RepeatColumns,
-    L2Normalize,
-    DecayGate,
-    Route,
-    Combine,
     Quantize,
     QuantizeRotated,
     StoreKv,
@@ -85,7 +81,7 @@ impl EncodedRowOp {
 
     /// Returns whether the operation reads rows of `from` that are not its own.
     fn reads_other_rows(&self) -> bool {
-        matches!(self.code, RowOpCode::Select | RowOpCode::Combine)
+        self.code == RowOpCode::Select
     }
 
     /// Returns whether a chunk of columns of the result only depends on the same columns of `from`.
@@ -93,10 +89,7 @@ impl EncodedRowOp {
         match self.code {
             RowOpCode::Norm => CHUNK.is_multiple_of(self.parameters[4].max(1) as usize),
             RowOpCode::Rope => CHUNK.is_multiple_of(self.parameters[0].max(1) as usize),
-            RowOpCode::RepeatColumns
-            | RowOpCode::QuantizeRotated
-            | RowOpCode::L2Normalize
-            | RowOpCode::Route => false,
+            RowOpCode::RepeatColumns | RowOpCode::QuantizeRotated => false,
             RowOpCode::Copy
             | RowOpCode::Select
             | RowOpCode::Embed
@@ -105,8 +98,6 @@ impl EncodedRowOp {
             | RowOpCode::ClampedGate
             | RowOpCode::Add
             | RowOpCode::Affine
-            | RowOpCode::DecayGate
-            | RowOpCode::Combine
             | RowOpCode::Quantize
             | RowOpCode::StoreKv => true,
         }
@@ -169,10 +160,6 @@ mod tests {
             Add,
             Affine,
             RepeatColumns,
-            L2Normalize,
-            DecayGate,
-            Route,
-            Combine,
             Quantize,
             QuantizeRotated,
             StoreKv,

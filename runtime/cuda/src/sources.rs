@@ -1,7 +1,7 @@
 //! The sources of all kernels.
 
 /// Included headers, in order of dependency.
-const HEADERS: [&str; 10] = [
+const HEADERS: [&str; 12] = [
     include_str!("../kernels/machine.cuh"),
     include_str!("../kernels/common.cuh"),
     include_str!("../kernels/sums.cuh"),
@@ -10,7 +10,9 @@ const HEADERS: [&str; 10] = [
     include_str!("../kernels/optimizer.cuh"),
     include_str!("../kernels/exact.cuh"),
     include_str!("../kernels/panel.cuh"),
+    include_str!("../kernels/libm.cuh"),
     include_str!("../kernels/panel_matmul.cuh"),
+    include_str!("../kernels/expert_matmul.cuh"),
     include_str!("../kernels/kv_cache.cuh"),
 ];
 
@@ -48,6 +50,11 @@ impl KernelSource {
         "elementwise",
         "ema",
         "embed",
+        "expert_matmul_blocks",
+        "expert_matmul_floats",
+        "expert_matmul_k",
+        "expert_rows",
+        "expert_slots",
         "experts",
         "fp8",
         "im2col",

@@ -10,7 +10,7 @@ use siskin_tests::paths;
 use super::common::device;
 
 /// Decoders whose graphs have kernels for all operations.
-const MODELS: [&str; 3] = ["llama", "gpt2", "gemma3"];
+const MODELS: [&str; 3] = ["llama", "olmoe", "gpt-oss"];
 const TYPES: [&str; 6] = ["source", "Q4_0", "Q5_1", "Q8_0", "W4i", "W8r"];
 
 /// Returns options with a backend on the test device; `None` if there is none.
