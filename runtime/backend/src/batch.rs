@@ -149,7 +149,8 @@ impl Batch {
 
     /// Returns the row of kind `from` at distance `offset` from the one that corresponds to output row `row`, if it is
     /// in the same sequence.
-    pub(super) fn neighbor(
+    #[doc(hidden)]
+    pub fn neighbor(
         &self,
         from: RowKind,
         to: RowKind,

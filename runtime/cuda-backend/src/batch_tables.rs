@@ -1,7 +1,7 @@
 //! What is copied to the device for each batch: tokens, positions, ranges of keys, and block lists, at fixed places for
 //! batches of up to a number of rows.
 
-use siskin_backend::block_table::{BlockTable, SequenceId};
+use siskin_backend::block_table::{BlockTable, NO_BLOCK, SequenceId};
 use siskin_backend::kv_storage::KvStorageLayout;
 use siskin_backend::{Batch, place};
 use siskin_device::DevicePtr;
@@ -31,9 +31,18 @@ pub(crate) struct BatchTables {
     pub output_rows: usize,
     /// The cosines and sines of each row, for each RoPE table that the graph uses, with words per row.
     ropes: Vec<(usize, usize, usize)>,
+    /// The maximum number of frames.
+    frames: usize,
     /// External input, with words per row.
     external: Option<(usize, usize)>,
+    /// Input features, with words per frame.
+    features: Option<usize>,
+    taps: Vec<(Taps, usize)>,
     groups: Vec<GroupTables>,
+    sequences: Option<SequenceTables>,
+    /// A group with recurrent states, and by sequence the block that is read, −1 if there is none, and that which is
+    /// written.
+    states: Option<(usize, usize)>,
     masks: Vec<(Attention, usize)>,
     tiles: Vec<TileTable>,
     /// The end of the tables, where block lists begin.
@@ -50,6 +59,26 @@ pub(crate) struct GroupTables {
     pub starts: usize,
 }
 
+/// Which rows an im2col concatenates.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Taps {
+    pub offsets: Vec<isize>,
+    pub stride: usize,
+    /// The kinds of rows of the input and the output.
+    pub rows: [RowKind; 2],
+}
+
+/// The rows of each sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SequenceTables {
+    /// The number of sequences.
+    pub count: usize,
+    /// By sequence: the index of its first row in `rows`; then the end of the last one's.
+    pub starts: usize,
+    /// The rows, by sequence.
+    pub rows: usize,
+}
+
 /// Rows that attention kernels compute together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TileTable {
@@ -62,9 +91,9 @@ pub(crate) struct TileTable {
 }
 
 impl BatchTables {
-    /// Creates tables for batches of up to `rows` rows.
-    pub(crate) fn new(rows: usize) -> Self {
-        let mut tables = Self { rows, ..Self::default() };
+    /// Creates tables for batches of up to `rows` rows and `frames` frames.
+    pub(crate) fn new(rows: usize, frames: usize) -> Self {
+        let mut tables = Self { rows, frames, ..Self::default() };
         tables.counts = tables.add(4);
         tables.tokens = tables.add(rows);
         tables.token_types = tables.add(rows);
@@ -130,6 +159,27 @@ impl BatchTables {
         start
     }
 
+    /// Returns where the input features are.
+    pub(crate) fn features(&mut self, columns: usize) -> usize {
+        if let Some(start) = self.features {
+            return start;
+        }
+        let start = self.add(self.frames * columns);
+        self.features = Some(start);
+        start
+    }
+
+    /// Returns where the rows of an im2col are named, adding them on first use.
+    pub(crate) fn taps(&mut self, taps: &Taps) -> usize {
+        if let Some((_, start)) = self.taps.iter().find(|(known, _)| known == taps) {
+            return *start;
+        }
+        let rows = if taps.rows[1] == RowKind::Frames { self.frames } else { self.rows };
+        let start = self.add(rows * taps.offsets.len());
+        self.taps.push((taps.clone(), start));
+        start
+    }
+
     /// Returns the tables of a KV cache group, adding them on first use.
     pub(crate) fn group(&mut self, group: usize) -> GroupTables {
         if let Some(known) = self.groups.iter().find(|known| known.group == group) {
@@ -138,6 +188,27 @@ impl BatchTables {
         let tables = GroupTables { group, stores: self.add(self.rows), starts: self.add(self.rows) };
         self.groups.push(tables);
         tables
+    }
+
+    /// Returns the rows of each sequence, adding them on first use.
+    pub(crate) fn sequences(&mut self) -> SequenceTables {
+        if let Some(known) = self.sequences {
+            return known;
+        }
+        let tables =
+            SequenceTables { count: self.add(1), starts: self.add(self.rows + 1), rows: self.add(self.rows) };
+        self.sequences = Some(tables);
+        tables
+    }
+
+    /// Returns where the blocks with the states of each sequence are, adding them on first use.
+    pub(crate) fn states(&mut self, group: usize) -> usize {
+        if let Some((_, start)) = self.states {
+            return start;
+        }
+        let start = self.add(2 * self.rows);
+        self.states = Some((group, start));
+        start
     }
 
     /// Returns where the key ranges of an attention mask are, adding them on first use.
@@ -207,6 +278,7 @@ impl BatchTables {
             words[self.output_rows + index] = *row as u32;
         }
         self.fill_floats(ropes, batch, words);
+        self.fill_sequences(batch, table, words);
         for (attention, start) in &self.masks {
             for (row, token) in batch.rows.iter().enumerate() {
                 let place = place(*token, table);
@@ -249,6 +321,41 @@ impl BatchTables {
         if let Some((start, _)) = self.external {
             let out = words[start..].iter_mut().zip(&batch.external_input);
             out.for_each(|(word, value)| *word = value.to_bits());
+        }
+        if let Some(start) = self.features {
+            let out = words[start..].iter_mut().zip(&batch.features);
+            out.for_each(|(word, value)| *word = value.to_bits());
+        }
+        for (Taps { offsets, stride, rows: [from, to] }, start) in &self.taps {
+            let rows =
+                (0..batch.counts().of(*to)).flat_map(|row| offsets.iter().map(move |offset| (row, *offset)));
+            for (word, (row, offset)) in words[*start..].iter_mut().zip(rows) {
+                let other = batch.neighbor(*from, *to, row, offset, *stride);
+                *word = other.map_or(u32::MAX, |other| other as u32);
+            }
+        }
+    }
+
+    fn fill_sequences(&self, batch: &Batch, table: &BlockTable, words: &mut [u32]) {
+        if let Some(tables) = self.sequences {
+            words[tables.count] = batch.sequences.len() as u32;
+            let mut end = 0;
+            for (index, sequence) in batch.sequences.iter().enumerate() {
+                words[tables.starts + index] = end as u32;
+                for row in (0..batch.rows.len()).filter(|row| batch.rows[*row].sequence == *sequence) {
+                    words[tables.rows + end] = row as u32;
+                    end += 1;
+                }
+            }
+            words[tables.starts + batch.sequences.len()] = end as u32;
+        }
+        if let Some((group, start)) = self.states {
+            for (sequence, words) in batch.sequences.iter().zip(words[start..].chunks_exact_mut(2)) {
+                if let Some(&[before, now]) = table.blocks(*sequence, group) {
+                    words[0] = if before == NO_BLOCK { u32::MAX } else { before as u32 };
+                    words[1] = now as u32;
+                }
+            }
         }
     }
 

@@ -86,6 +86,7 @@ fn scratch_words(plan: &Plan) -> usize {
 /// Batches of up to a number of rows of a pass.
 struct Bucket {
     rows: usize,
+    frames: usize,
     lowered: LoweredPass,
     constants: DeviceMemory,
     commands: HashMap<BatchShape, CommandList>,
@@ -151,7 +152,13 @@ impl CudaExecutable {
             let bucket = |rows: usize| {
                 let lowered = lower(pass, plan, rows, (model, &blocks, constants, places))?;
                 let constants = device.upload(&lowered.constants)?;
-                Ok(Bucket { rows, lowered, constants, commands: HashMap::new() })
+                Ok(Bucket {
+                    rows,
+                    frames: rows * pass.graph.frames_per_row(),
+                    lowered,
+                    constants,
+                    commands: HashMap::new(),
+                })
             };
             let buckets = bucket_sizes(pass.max_rows).into_iter().map(bucket).collect::<Result<_>>()?;
             passes.push(PreparedPass { ropes: plan.ropes.clone(), buckets, output: plan.output });
@@ -184,7 +191,8 @@ impl Executable for CudaExecutable {
             return Err(Error::canceled(""));
         }
         let rows = batch.rows.len();
-        let bucket = pass.buckets.iter_mut().find(|bucket| bucket.rows >= rows);
+        let frames = batch.frames.len();
+        let bucket = pass.buckets.iter_mut().find(|bucket| bucket.rows >= rows && bucket.frames >= frames);
         let Some(bucket) = bucket else {
             return Err(Error::argument("batch", format!("{rows} rows are more than the context allows")));
         };
@@ -198,6 +206,7 @@ impl Executable for CudaExecutable {
         };
         let shape = BatchShape {
             rows: bucket.rows,
+            frames: bucket.frames,
             outputs: batch.output_rows.len().next_power_of_two(),
             chunks: if chunks > 1 { chunks.next_power_of_two() } else { 0 },
         };
@@ -301,7 +310,7 @@ fn lower(
         places,
         multiprocessors: blocks.multiprocessors(),
     };
-    LoweredPass::new(plan, rows, &context)
+    LoweredPass::new(plan, rows, rows * pass.graph.frames_per_row(), &context)
 }
 
 /// Copies tables that do not change to the device.

@@ -5,12 +5,14 @@ use siskin_backend::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, Row
 use siskin_cuda::PointwiseFunction;
 use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision};
 use siskin_format::{Error, Result};
-use siskin_graph::{ActivationFunction, Attention, AttentionMask, NormKind, Routing, RowKind};
+use siskin_graph::{
+    ActivationFunction, Attention, AttentionMask, LinearAttention, NormKind, Routing, RowKind, StateUpdate,
+};
 use siskin_kernels::ops::attention::{CacheType, padded};
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::{InputKind, PanelType, ROWS};
 
-use crate::batch_tables::{BatchTables, TileTable};
+use crate::batch_tables::{BatchTables, Taps, TileTable};
 use crate::row_ops::{CHUNK, DeviceRows, EncodedRowOp, RowOpCode, bits};
 use crate::weights::{DeviceMatrix, DeviceWeights};
 
@@ -38,6 +40,8 @@ const QUERIES: [usize; 3] = [1, 4, 16];
 pub(crate) struct BatchShape {
     /// Rows, rounded up.
     pub rows: usize,
+    /// The most frames of as many rows.
+    pub frames: usize,
     /// Output rows, rounded up.
     pub outputs: usize,
     /// Chunks of keys, rounded up; 0: keys are not split.
@@ -49,7 +53,8 @@ impl BatchShape {
         match rows {
             RowKind::Outputs => self.outputs,
             RowKind::Slots(top_k) => self.rows * top_k,
-            RowKind::Tokens | RowKind::Frames => self.rows,
+            RowKind::Frames => self.frames,
+            RowKind::Tokens => self.rows,
         }
     }
 }
@@ -109,6 +114,14 @@ enum LoweredStep {
         shared: usize,
         arguments: Vec<KernelArgument>,
     },
+    /// `parts` blocks for each sequence.
+    EachSequence {
+        kernel: &'static str,
+        parts: usize,
+        threads: usize,
+        shared: usize,
+        arguments: Vec<KernelArgument>,
+    },
     /// One block.
     OneBlock {
         kernel: &'static str,
@@ -160,14 +173,14 @@ pub(crate) struct PassContext<'a> {
 }
 
 impl LoweredPass {
-    /// Lowers a plan for batches of up to `rows` rows.
+    /// Lowers a plan for batches of up to `rows` rows and `frames` frames.
     ///
     /// # Errors
     /// If the plan has an operation without a kernel.
-    pub(crate) fn new(plan: &Plan, rows: usize, context: &PassContext<'_>) -> Result<Self> {
+    pub(crate) fn new(plan: &Plan, rows: usize, frames: usize, context: &PassContext<'_>) -> Result<Self> {
         let mut lowering = Lowering {
             context,
-            tables: BatchTables::new(rows),
+            tables: BatchTables::new(rows, frames),
             steps: Vec::new(),
             constants: Vec::new(),
             pending: None,
@@ -216,6 +229,15 @@ impl LoweredPass {
                 LoweredStep::EachRow { rows, kernel, threads, shared, arguments } => {
                     let arguments = [&arguments[..], &[self.count(*rows)]].concat();
                     commands.kernel(kernel, GridSize::linear(shape.of(*rows)), *threads, *shared, &arguments);
+                }
+                LoweredStep::EachSequence { kernel, parts, threads, shared, arguments } => {
+                    commands.kernel(
+                        kernel,
+                        GridSize::new(shape.rows, *parts, 1),
+                        *threads,
+                        *shared,
+                        arguments,
+                    );
                 }
                 LoweredStep::OneBlock { kernel, threads, arguments } => {
                     commands.kernel(kernel, GridSize::linear(1), *threads, 0, arguments);
@@ -419,8 +441,32 @@ impl Lowering<'_> {
             PlanStep::ExpertLinear { slots, input, kind, parts, .. } => {
                 self.experts(*slots, (*input, *kind), parts)
             }
-            PlanStep::CausalConv1d { .. } => Err(unsupported("causal convolutions")),
-            PlanStep::LinearAttention { .. } => Err(unsupported("linear attention")),
+            PlanStep::CausalConv1d { state, taps, weight, from, to } => {
+                let weights = self.context.weights.vector(Some(*weight));
+                let (from, to, columns) = (self.rows(*from), self.rows(*to), from.columns);
+                let rest = [
+                    int(*taps),
+                    KernelArgument::Ptr(weights),
+                    KernelArgument::Ptr(from.ptr),
+                    int(from.stride),
+                    KernelArgument::Ptr(to.ptr),
+                    int(to.stride),
+                    int(columns),
+                ];
+                let arguments = [&self.states(*state)?[..], &rest].concat();
+                let (kernel, parts) = ("convolve_sequences", columns.div_ceil(THREADS));
+                self.launch(LoweredStep::EachSequence {
+                    kernel,
+                    parts,
+                    threads: THREADS,
+                    shared: 0,
+                    arguments,
+                });
+                Ok(())
+            }
+            PlanStep::LinearAttention { attention, inputs, to } => {
+                self.linear_attention(attention, inputs, *to)
+            }
         }
     }
 
@@ -552,8 +598,12 @@ impl Lowering<'_> {
             RowOp::QuantizeRotated { from, to } => {
                 EncodedRowOp::new(RowOpCode::QuantizeRotated, self.rows(from), self.rows(to), from.columns)
             }
-            RowOp::InputFeatures { .. } | RowOp::Im2col { .. } => return Err(unsupported("input features")),
-            RowOp::L2Normalize { .. } | RowOp::DecayGate { .. } => {
+            RowOp::InputFeatures { to } => {
+                let place = self.tables.features(to.columns);
+                let from = DeviceRows { ptr: self.table(place), stride: to.columns };
+                EncodedRowOp::new(RowOpCode::Copy, from, self.rows(to), to.columns)
+            }
+            RowOp::Im2col { .. } | RowOp::L2Normalize { .. } | RowOp::DecayGate { .. } => {
                 return Err(unsupported("linear attention"));
             }
             RowOp::Route { .. } | RowOp::Dispatch { .. } | RowOp::Combine { .. } => {
@@ -592,8 +642,75 @@ impl Lowering<'_> {
                 let views = [rows(self, from), rows(self, routed), rows(self, to)].concat();
                 ("expert_combine", THREADS, 0, [&views[..], &rest].concat())
             }
+            RowOp::Im2col { ref offsets, stride, rows: kinds, from, to } => {
+                let place = self.tables.taps(&Taps { offsets: offsets.clone(), stride, rows: kinds });
+                let rest = [int(from.columns), KernelArgument::Ptr(self.table(place)), int(offsets.len())];
+                ("gather_taps", THREADS, 0, [&rows(self, from)[..], &rows(self, to), &rest].concat())
+            }
+            RowOp::L2Normalize { group, epsilon, factor, from, to } => {
+                let rest = [
+                    int(to.columns),
+                    int(group),
+                    KernelArgument::Float(epsilon),
+                    KernelArgument::Float(factor),
+                ];
+                let arguments = [&rows(self, from)[..], &rows(self, to), &rest].concat();
+                ("l2_normalize_rows", 128, 4 * to.columns.div_ceil(group), arguments)
+            }
+            RowOp::DecayGate { log, bias, from, to } => {
+                let vector = |id| KernelArgument::Ptr(self.context.weights.vector(Some(id)));
+                let rest = [int(to.columns), vector(log), vector(bias)];
+                ("decay_gate_rows", 128, 0, [&rows(self, from)[..], &rows(self, to), &rest].concat())
+            }
             _ => return None,
         })
+    }
+
+    /// Returns the arguments of kernels that say where a recurrent state and the rows of each sequence are.
+    fn states(&mut self, state: usize) -> Result<[KernelArgument; 7]> {
+        let place = self.context.storage.state(state);
+        let (group, offset) =
+            place.ok_or_else(|| Error::argument("graph", format!("state {state} has no memory")))?;
+        let (blocks, tables) = (self.tables.states(group), self.tables.sequences());
+        Ok([
+            KernelArgument::Ptr(self.context.pools[group]),
+            KernelArgument::Long(self.context.storage.block_words(group) as i64),
+            int(offset),
+            KernelArgument::Ptr(self.table(tables.count)),
+            KernelArgument::Ptr(self.table(blocks)),
+            KernelArgument::Ptr(self.table(tables.starts)),
+            KernelArgument::Ptr(self.table(tables.rows)),
+        ])
+    }
+
+    fn linear_attention(
+        &mut self,
+        attention: &LinearAttention,
+        inputs: &[BufferView],
+        to: BufferView,
+    ) -> Result<()> {
+        let mut arguments = self.states(attention.state)?.to_vec();
+        let view = |index: usize| inputs.get(index).map_or_else(DeviceRows::default, |view| self.rows(*view));
+        for (index, heads) in
+            [attention.query_heads, attention.key_heads, attention.value_heads].into_iter().enumerate()
+        {
+            let rows = view(index);
+            arguments.extend([KernelArgument::Ptr(rows.ptr), int(rows.stride), int(heads)]);
+        }
+        for rows in [view(3), view(4), self.rows(to)] {
+            arguments.extend([KernelArgument::Ptr(rows.ptr), int(rows.stride)]);
+        }
+        // The numbers of UpdateRule in `recurrence.cu`.
+        let rule = match attention.rule {
+            StateUpdate::Additive => 0,
+            StateUpdate::BidirectionalAdditive => 1,
+            StateUpdate::GatedDelta => 2,
+        };
+        arguments.extend([attention.heads, attention.key_size, attention.value_size, rule].map(int));
+        let (kernel, parts, shared) = ("recur_sequences", attention.heads, 8 * attention.key_size);
+        let threads = attention.state_columns().next_multiple_of(32).min(THREADS);
+        self.launch(LoweredStep::EachSequence { kernel, parts, threads, shared, arguments });
+        Ok(())
     }
 
     fn arrange(&mut self, routing: &Routing, routed: BufferView, to: BufferView) {

@@ -82,6 +82,11 @@ impl KvStorageLayout {
         *self.layers.get(layer)?
     }
 
+    /// Returns the group of a recurrent state, and the words from the start of a block to it.
+    pub fn state(&self, state: usize) -> Option<(usize, usize)> {
+        Some((self.state_group?, *self.states.get(state)?))
+    }
+
     /// Returns the element type of a group.
     pub fn cache_type(&self, group: usize) -> CacheType {
         self.types[group]
@@ -186,10 +191,9 @@ impl<'a> KvView<'a> {
 
     /// Returns a recurrent state of a sequence.
     pub(super) fn state(self, state: usize, id: SequenceId) -> Option<StateView<'a>> {
-        let group = self.storage.layout.state_group?;
+        let (group, offset) = self.storage.layout.state(state)?;
         let &[before, now] = self.table.blocks(id, group)? else { return None };
         let before = Some(before).filter(|&block| block != NO_BLOCK);
-        let offset = *self.storage.layout.states.get(state)?;
         Some(StateView { memory: &self.storage.groups[group], before, now, offset })
     }
 }
