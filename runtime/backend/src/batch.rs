@@ -187,7 +187,12 @@ pub fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
 
 /// Returns where a global token is stored a second time, after the sequence.
 pub(super) fn marked_place(attention: &Attention, row: TokenRow, blocks: &BlockTable) -> Option<usize> {
-    let global_index =
-        row.global_index.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
-    Some(blocks.encoded_length(row.sequence).ok()? + global_index)
+    matches!(attention.attention_mask, AttentionMask::LongformerLocal(_))
+        .then(|| second_place(row, blocks))?
+}
+
+/// The same, for attention to global tokens.
+#[doc(hidden)]
+pub fn second_place(row: TokenRow, blocks: &BlockTable) -> Option<usize> {
+    Some(blocks.encoded_length(row.sequence).ok()? + row.global_index?)
 }

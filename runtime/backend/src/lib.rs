@@ -64,9 +64,9 @@ pub use backend::{
     Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
     MemoryUse, ModelPart, Module,
 };
-#[doc(hidden)]
-pub use batch::place;
 pub use batch::{Batch, TokenRow};
+#[doc(hidden)]
+pub use batch::{place, second_place};
 pub use weights::{ModelWeights, WeightSource, Weights};
 
 use batch::marked_place;

@@ -56,7 +56,7 @@ impl Distances {
     }
 
     /// Returns the score bias of BigBird attention for the keys of a sequence of `text` tokens.
-    pub(crate) fn of_blocks(&self, size: usize, random: usize, text: usize) -> &[f32] {
+    pub fn of_blocks(&self, size: usize, random: usize, text: usize) -> &[f32] {
         let known = self.blocks.iter().find(|(known, _)| *known == (size, random));
         known.and_then(|(_, numbers)| numbers.get(..text)).unwrap_or(&[])
     }

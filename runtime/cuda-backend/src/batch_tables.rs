@@ -3,7 +3,7 @@
 
 use siskin_backend::block_table::{BlockTable, NO_BLOCK, SequenceId};
 use siskin_backend::kv_storage::KvStorageLayout;
-use siskin_backend::{Batch, place};
+use siskin_backend::{Batch, place, second_place};
 use siskin_device::DevicePtr;
 use siskin_format::{Error, Result};
 use siskin_graph::{Attention, AttentionMask, RopeTable, RowKind};
@@ -45,6 +45,14 @@ pub(crate) struct BatchTables {
     states: Option<(usize, usize)>,
     masks: Vec<(Attention, usize)>,
     tiles: Vec<TileTable>,
+    /// A group with global tokens, and by row the block and the position of its second place, −1 without one.
+    second_places: Option<(usize, usize, usize)>,
+    /// By row: the bias of a global token's position.
+    global_bias: Option<usize>,
+    /// Attention with a bias by position, and by row the first value and their number.
+    key_biases: Vec<(Attention, usize)>,
+    /// Rows of global tokens, as tiles of one row.
+    global_tiles: Option<TileTable>,
     /// The end of the tables, where block lists begin.
     lists: usize,
 }
@@ -235,6 +243,47 @@ impl BatchTables {
         table
     }
 
+    /// Returns where global tokens are stored a second time, adding that on first use: the blocks and the positions.
+    pub(crate) fn second_places(&mut self, group: usize) -> [usize; 2] {
+        if let Some((_, blocks, positions)) = self.second_places {
+            return [blocks, positions];
+        }
+        let (blocks, positions) = (self.add(self.rows), self.add(self.rows));
+        self.second_places = Some((group, blocks, positions));
+        [blocks, positions]
+    }
+
+    /// Returns where the bias of global tokens' positions is, adding it on first use.
+    pub(crate) fn global_bias(&mut self) -> usize {
+        if let Some(start) = self.global_bias {
+            return start;
+        }
+        let start = self.add(self.rows);
+        self.global_bias = Some(start);
+        start
+    }
+
+    /// Returns where it says which bias by position the rows have, adding that on first use.
+    pub(crate) fn key_bias_ranges(&mut self, attention: &Attention) -> usize {
+        let mask = attention.attention_mask;
+        if let Some((_, start)) = self.key_biases.iter().find(|(known, _)| known.attention_mask == mask) {
+            return *start;
+        }
+        let start = self.add(2 * self.rows);
+        self.key_biases.push((attention.clone(), start));
+        start
+    }
+
+    /// Returns the rows of global tokens as tiles, adding them on first use.
+    pub(crate) fn global_tiles(&mut self) -> TileTable {
+        if let Some(known) = self.global_tiles {
+            return known;
+        }
+        let table = TileTable { rows: 1, count: self.add(1), tiles: self.add(2 * self.rows) };
+        self.global_tiles = Some(table);
+        table
+    }
+
     /// Returns the address of a place in tables that are at `base`.
     pub(crate) fn ptr(base: DevicePtr, place: usize) -> DevicePtr {
         base + 4 * place as DevicePtr
@@ -279,6 +328,7 @@ impl BatchTables {
         }
         self.fill_floats(ropes, batch, words);
         self.fill_sequences(batch, table, words);
+        self.fill_global_tokens(batch, table, words);
         for (attention, start) in &self.masks {
             for (row, token) in batch.rows.iter().enumerate() {
                 let place = place(*token, table);
@@ -336,6 +386,38 @@ impl BatchTables {
         }
     }
 
+    fn fill_global_tokens(&self, batch: &Batch, table: &BlockTable, words: &mut [u32]) {
+        if let Some((group, blocks, positions)) = self.second_places {
+            for (row, token) in batch.rows.iter().enumerate() {
+                let position = second_place(*token, table);
+                let block =
+                    position.and_then(|position| table.blocks(token.sequence, group)?.get(position / BLOCK));
+                words[blocks + row] = block.map_or(u32::MAX, |block| *block);
+                words[positions + row] = position.unwrap_or(0) as u32;
+            }
+        }
+        if let Some(start) = self.global_bias {
+            let out = words[start..].iter_mut().zip(&batch.global_token_mask);
+            out.for_each(|(word, value)| *word = value.to_bits());
+        }
+        for (attention, start) in &self.key_biases {
+            for (row, token) in batch.rows.iter().enumerate() {
+                let (place, mask) = (place(*token, table), attention.attention_mask);
+                let (first, count) = match mask {
+                    AttentionMask::LongformerLocal(_) => (row - token.position, attention.seen(place).1 + 1),
+                    _ => (0, mask.block(place).map_or(0, |_| place.encoded_length)),
+                };
+                (words[start + 2 * row], words[start + 2 * row + 1]) = (first as u32, count as u32);
+            }
+        }
+        if let Some(tiles) = self.global_tiles {
+            for (index, row) in batch.global_rows.iter().enumerate() {
+                (words[tiles.tiles + 2 * index], words[tiles.tiles + 2 * index + 1]) = (*row as u32, 1);
+            }
+            words[tiles.count] = batch.global_rows.len() as u32;
+        }
+    }
+
     fn fill_sequences(&self, batch: &Batch, table: &BlockTable, words: &mut [u32]) {
         if let Some(tables) = self.sequences {
             words[tables.count] = batch.sequences.len() as u32;
@@ -352,8 +434,8 @@ impl BatchTables {
         if let Some((group, start)) = self.states {
             for (sequence, words) in batch.sequences.iter().zip(words[start..].chunks_exact_mut(2)) {
                 if let Some(&[before, now]) = table.blocks(*sequence, group) {
-                    words[0] = if before == NO_BLOCK { u32::MAX } else { before as u32 };
-                    words[1] = now as u32;
+                    words[0] = if before == NO_BLOCK { u32::MAX } else { before };
+                    words[1] = now;
                 }
             }
         }
@@ -381,7 +463,7 @@ impl BatchTables {
                                 "its sequences have more blocks than the backend has room for",
                             )
                         })?;
-                        room.iter_mut().zip(blocks).for_each(|(word, block)| *word = *block as u32);
+                        room.iter_mut().zip(blocks).for_each(|(word, block)| *word = *block);
                         let start = end - self.lists;
                         end += blocks.len();
                         current = Some((token.sequence, start));
@@ -389,8 +471,7 @@ impl BatchTables {
                     }
                 };
                 words[tables.starts + row] = start as u32;
-                words[tables.stores + row] =
-                    blocks.get(token.position / BLOCK).map_or(0, |block| *block as u32);
+                words[tables.stores + row] = blocks.get(token.position / BLOCK).map_or(0, |block| *block);
             }
         }
         Ok(end)

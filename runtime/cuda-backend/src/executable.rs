@@ -11,7 +11,7 @@ use siskin_backend::thread_pool::ThreadPool;
 use siskin_backend::{BlockStorage, Executable, ExecutionLimits, ForwardInput, ForwardPass, MemoryUse};
 use siskin_device::{CommandList, DevicePtr, aligned};
 use siskin_format::{Error, Result};
-use siskin_graph::{Attention, pass};
+use siskin_graph::{Attention, AttentionMask, pass};
 use siskin_kernels::ops::attention::{BLOCK, CHUNK, part_size};
 use siskin_kernels::ops::rope;
 
@@ -277,6 +277,8 @@ struct PassConstants {
     slopes: Vec<(Vec<f32>, DevicePtr)>,
     biases: Vec<(siskin_graph::RelativePositionBias, DevicePtr)>,
     reach: usize,
+    /// By the size of BigBird blocks and the number of random ones.
+    block_biases: Vec<((usize, usize), DevicePtr)>,
 }
 
 fn lower(
@@ -300,7 +302,11 @@ fn lower(
         }
         _ => None,
     };
+    let block_bias = |blocks: (usize, usize)| {
+        constants.block_biases.iter().find(|(known, _)| *known == blocks).map_or(0, |(_, ptr)| *ptr)
+    };
     let context = PassContext {
+        block_bias: &block_bias,
         weights: model.of(pass.part),
         storage: &blocks.layout,
         pools: &pools,
@@ -360,7 +366,16 @@ impl Uploads<'_> {
                 biases.push((bias, self.floats(numbers)?));
             }
         }
-        Ok(PassConstants { ropes, sinusoids, slopes, biases, reach: distances.reach() })
+        let mut block_biases: Vec<((usize, usize), DevicePtr)> = Vec::new();
+        for mask in pass.graph.attentions().map(|attention| attention.attention_mask) {
+            if let AttentionMask::BigBird { size, random } = mask
+                && block_biases.iter().all(|(known, _)| *known != (size, random))
+            {
+                let numbers = distances.of_blocks(size, random, distances.reach());
+                block_biases.push(((size, random), self.floats(numbers)?));
+            }
+        }
+        Ok(PassConstants { ropes, sinusoids, slopes, biases, reach: distances.reach(), block_biases })
     }
 
     /// Uploads the angles of all positions, each row rotated left by `rotation` columns.

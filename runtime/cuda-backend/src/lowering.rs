@@ -6,7 +6,8 @@ use siskin_cuda::PointwiseFunction;
 use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision};
 use siskin_format::{Error, Result};
 use siskin_graph::{
-    ActivationFunction, Attention, AttentionMask, LinearAttention, NormKind, Routing, RowKind, StateUpdate,
+    ActivationFunction, Attention, AttentionMask, LinearAttention, LinformerProjection, NormKind, Routing,
+    RowKind, StateUpdate,
 };
 use siskin_kernels::ops::attention::{CacheType, padded};
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
@@ -137,7 +138,16 @@ enum LoweredStep {
         input: DeviceRows,
         columns: usize,
     },
+    StoreProjected(ProjectedStore),
     Attention(Box<AttentionStep>),
+}
+
+/// Stores projected keys and values; the last argument of the kernel is the block lists.
+struct ProjectedStore {
+    kernel: String,
+    heads: usize,
+    count: usize,
+    arguments: Vec<KernelArgument>,
 }
 
 /// An attention step.
@@ -151,6 +161,8 @@ struct AttentionStep {
     starts: usize,
     /// Tiles of as many rows as a block computes, of many.
     tiles: TileTable,
+    /// Whether only the rows of the tiles attend.
+    is_selective: bool,
     sinks: DevicePtr,
     can_split: bool,
 }
@@ -163,6 +175,8 @@ pub(crate) struct PassContext<'a> {
     pub pools: &'a [DevicePtr],
     /// Returns the relative position bias of an attention, and its reach; 0: none.
     pub bias: &'a dyn Fn(&Attention) -> (DevicePtr, usize),
+    /// Returns the bias by position of BigBird blocks of a size and a number of random ones.
+    pub block_bias: &'a dyn Fn((usize, usize)) -> DevicePtr,
     /// Returns the ALiBi slopes of an attention; 0: none.
     pub slopes: &'a dyn Fn(&Attention) -> DevicePtr,
     /// Returns rows of angles by position for an operation that computes them; `None`: computed for each batch.
@@ -252,6 +266,10 @@ impl LoweredPass {
                         input.stride,
                     );
                 }
+                LoweredStep::StoreProjected(ProjectedStore { kernel, heads, count, arguments }) => {
+                    let arguments = [&arguments[..], &[self.table(self.tables.lists())]].concat();
+                    commands.kernel(kernel, GridSize::new(shape.rows, *heads, *count), 128, 0, &arguments);
+                }
                 LoweredStep::Attention(step) => self.attention(&mut commands, shape, step),
             }
         }
@@ -284,7 +302,7 @@ impl LoweredPass {
             true => QUERIES.into_iter().find(|queries| *queries >= group).unwrap_or(QUERIES[2]),
             false => QUERIES[2],
         };
-        let (tiles, tile_count) = match is_few {
+        let (tiles, tile_count) = match is_few && !step.is_selective {
             true => (KernelArgument::Ptr(0), self.count(RowKind::Tokens)),
             false => (self.table(step.tiles.tiles), self.table(step.tiles.count)),
         };
@@ -863,28 +881,43 @@ impl Lowering<'_> {
     }
 
     fn store(&mut self, attention: &Attention, keys: BufferView, values: BufferView) -> Result<()> {
-        check_mask(attention)?;
         let (place, layer) = self.layer(attention)?;
+        if let Some(projection) = attention.projection {
+            return self.store_projected(attention, projection, [keys, values], (place, layer));
+        }
         let tables = self.tables.group(place.group);
+        self.store_at(attention, [keys, values], (place, layer), [tables.stores, self.tables.positions]);
+        if matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)) {
+            let second = self.tables.second_places(place.group);
+            self.store_at(attention, [keys, values], (place, layer), second);
+        }
+        Ok(())
+    }
+
+    /// Stores keys and values in the blocks and at the positions that two tables have by row.
+    fn store_at(
+        &mut self,
+        attention: &Attention,
+        [keys, values]: [BufferView; 2],
+        (place, layer): (LayerPlace, [KernelArgument; 4]),
+        [blocks, positions]: [usize; 2],
+    ) {
         let cache = self.context.storage.cache_type(place.group);
         let columns = attention.kv_heads * attention.head_size;
         let (keys, values) = (self.rows(keys), self.rows(values));
         if !cache.is_integer() {
             let op =
                 EncodedRowOp::new(RowOpCode::StoreKv, keys, DeviceRows::default(), columns).other(values);
-            self.push(
-                RowKind::Tokens,
-                op.parameters([
-                    self.context.pools[place.group],
-                    self.context.storage.block_words(place.group) as u64,
-                    (place.offset as u64) << 32 | place.head_words as u64,
-                    attention.head_size as u64,
-                    self.table(tables.stores),
-                    self.table(self.tables.positions),
-                    u64::from(cache == CacheType::F16),
-                ]),
-            );
-            return Ok(());
+            let op = op.parameters([
+                self.context.pools[place.group],
+                self.context.storage.block_words(place.group) as u64,
+                (place.offset as u64) << 32 | place.head_words as u64,
+                attention.head_size as u64,
+                self.table(blocks),
+                self.table(positions),
+                u64::from(cache == CacheType::F16),
+            ]);
+            return self.push(RowKind::Tokens, op);
         }
         let rest = [
             KernelArgument::Ptr(keys.ptr),
@@ -892,22 +925,75 @@ impl Lowering<'_> {
             int(keys.stride),
             int(values.stride),
             int(attention.head_size),
-            KernelArgument::Ptr(self.table(tables.stores)),
-            KernelArgument::Ptr(self.table(self.tables.positions)),
+            KernelArgument::Ptr(self.table(blocks)),
+            KernelArgument::Ptr(self.table(positions)),
             KernelArgument::Ptr(self.table(self.tables.count(RowKind::Tokens))),
         ];
         let kernel = format!("kv_store_{}", cache_name(cache));
         let arguments = [&layer[..], &rest].concat();
         self.launch(LoweredStep::Launch { kernel, heads: attention.kv_heads, threads: 128, arguments });
+    }
+
+    /// Stores keys and values projected over the positions of each sequence (Linformer).
+    fn store_projected(
+        &mut self,
+        attention: &Attention,
+        projection: LinformerProjection,
+        views: [BufferView; 2],
+        (place, layer): (LayerPlace, [KernelArgument; 4]),
+    ) -> Result<()> {
+        let (tables, sequences) = (self.tables.group(place.group), self.tables.sequences());
+        let [keys, values] = views.map(|view| self.rows(view));
+        let weights = |id| KernelArgument::Ptr(self.context.weights.vector(Some(id)));
+        let rest = [
+            KernelArgument::Ptr(keys.ptr),
+            KernelArgument::Ptr(values.ptr),
+            int(keys.stride),
+            int(values.stride),
+            int(attention.head_size),
+            weights(projection.keys),
+            weights(projection.values),
+            int(projection.positions),
+            KernelArgument::Ptr(self.table(sequences.starts)),
+            KernelArgument::Ptr(self.table(sequences.rows)),
+            KernelArgument::Ptr(self.table(sequences.count)),
+            KernelArgument::Ptr(self.table(tables.starts)),
+        ];
+        let step = ProjectedStore {
+            kernel: format!(
+                "kv_store_projected_{}",
+                cache_name(self.context.storage.cache_type(place.group))
+            ),
+            heads: attention.kv_heads,
+            count: projection.count,
+            arguments: [&layer[..], &rest].concat(),
+        };
+        self.launch(LoweredStep::StoreProjected(step));
         Ok(())
     }
 
     fn attention(&mut self, attention: &Attention, queries: BufferView, to: BufferView) -> Result<()> {
-        check_mask(attention)?;
         let (place, layer) = self.layer(attention)?;
         let (queries, out) = (self.rows(queries), self.rows(to));
         let (bias, reach) = (self.context.bias)(attention);
         let sinks = self.context.weights.vector(attention.sinks);
+        let key_bias = match attention.attention_mask {
+            AttentionMask::LongformerLocal(_) => {
+                let place = self.tables.global_bias();
+                self.table(place)
+            }
+            AttentionMask::BigBird { size, random } => (self.context.block_bias)((size, random)),
+            _ => 0,
+        };
+        let key_bias_ranges = match key_bias {
+            0 => KernelArgument::Ptr(0),
+            _ => {
+                let place = self.tables.key_bias_ranges(attention);
+                KernelArgument::Ptr(self.table(place))
+            }
+        };
+        let key_bias = KernelArgument::Ptr(key_bias);
+        let is_selective = attention.attention_mask == AttentionMask::LongformerGlobal;
         let rest = [
             KernelArgument::Ptr(queries.ptr),
             KernelArgument::Ptr(out.ptr),
@@ -922,6 +1008,8 @@ impl Lowering<'_> {
             KernelArgument::Ptr(sinks),
             KernelArgument::Ptr(bias),
             int(reach),
+            key_bias,
+            key_bias_ranges,
         ];
         let group = attention.heads / attention.kv_heads;
         let rows_together = QUERIES[2] / group.min(QUERIES[2]);
@@ -932,7 +1020,8 @@ impl Lowering<'_> {
             out,
             ranges: self.tables.ranges(attention),
             starts: self.tables.group(place.group).starts,
-            tiles: self.tables.tiles(rows_together),
+            tiles: if is_selective { self.tables.global_tiles() } else { self.tables.tiles(rows_together) },
+            is_selective,
             sinks,
             can_split: can_split(attention),
         };
@@ -970,25 +1059,10 @@ pub(crate) fn can_split(attention: &Attention) -> bool {
     !matches!(
         attention.attention_mask,
         AttentionMask::LongformerLocal(_)
+            | AttentionMask::LongformerGlobal
             | AttentionMask::StreamingLlm { .. }
             | AttentionMask::BigBird { .. }
     )
-}
-
-fn check_mask(attention: &Attention) -> Result<()> {
-    match attention.attention_mask {
-        AttentionMask::LongformerLocal(_) | AttentionMask::LongformerGlobal => {
-            Err(unsupported("Longformer attention"))
-        }
-        AttentionMask::BigBird { .. } => Err(unsupported("BigBird attention")),
-        AttentionMask::Linformer => Err(unsupported("Linformer projections")),
-        AttentionMask::Causal(_)
-        | AttentionMask::StreamingLlm { .. }
-        | AttentionMask::CausalEncoder(_)
-        | AttentionMask::Full
-        | AttentionMask::LocalWindow(_)
-        | AttentionMask::CrossAttention => Ok(()),
-    }
 }
 
 fn unsupported(what: &str) -> Error {

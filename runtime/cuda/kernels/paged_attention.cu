@@ -28,6 +28,10 @@ struct AttentionCall {
     // Relative position bias: by head, a value for each distance from 1 − reach to reach − 1; null: none.
     const float* bias;
     int bias_reach;
+    // Bias by position: of a row from position 0 on, the first of `key_bias` and their number; it applies to ranges of keys
+    // that end before. Null: none.
+    const float* key_bias;
+    const int* key_bias_ranges;
     // By row.
     const int* positions;
     const QueryRanges* ranges;
@@ -147,6 +151,10 @@ __device__ __forceinline__ void score_position(const AttentionCall& call, const 
         if (slope != 0.0f) score = fmaf(slope, (float)position - (float)own, score);
         if (call.bias) {
             score = score + call.bias[(long long)states.head[q] * (2 * call.bias_reach - 1) + call.bias_reach - 1 - own + position];
+        }
+        if (call.key_bias) {
+            const int* range = call.key_bias_ranges + 2 * states.row[q];
+            if (position <= states.last[q] && states.last[q] < range[1]) score = score + call.key_bias[range[0] + position];
         }
         scores[q * KV_CHUNK + position % KV_CHUNK] = score;
     }
@@ -429,11 +437,11 @@ template <KvType TYPE, int QUERIES> __device__ __forceinline__ void attend(const
 #define ATTENTION_PARAMETERS \
     (unsigned* pool, long long block_words, int offset, int head_words, const float* queries, float* out, int query_stride, \
      int out_stride, int head_size, int heads, int kv_heads, float scale, float softcap, const float* slopes, const float* sinks, \
-     const float* bias, int bias_reach, const int* positions, const QueryRanges* ranges, const int* list_starts, \
+     const float* bias, int bias_reach, const float* key_bias, const int* key_bias_ranges, const int* positions, const QueryRanges* ranges, const int* list_starts, \
      const int* block_lists, const int* tiles, const int* tile_count, float* parts, int chunks)
 #define ATTENTION_CALL \
     AttentionCall{KvLayer{pool, block_words, offset, head_words}, queries, out, query_stride, out_stride, head_size, heads, \
-                  kv_heads, scale, softcap, slopes, sinks, bias, bias_reach, positions, ranges, list_starts, block_lists, tiles, \
+                  kv_heads, scale, softcap, slopes, sinks, bias, bias_reach, key_bias, key_bias_ranges, positions, ranges, list_starts, block_lists, tiles, \
                   tile_count, parts, chunks}
 #define PAGED_ATTENTION(name, TYPE) \
     ENTRY(paged_attention_##name##_1, ATTENTION_THREADS, ATTENTION_PARAMETERS, (attend<TYPE, 1>(ATTENTION_CALL))) \

@@ -316,6 +316,7 @@ __device__ __forceinline__ void store_kv(const RowOp& op, int row, const float* 
                      (int)op.parameters[2]};
     int size = (int)op.parameters[3], columns = padded_columns(size);
     int block = pointer_parameter<int>(op, 4)[row], slot = pointer_parameter<int>(op, 5)[row] % KV_BLOCK;
+    if (block < 0) return;
     bool is_half = op.parameters[6] != 0;
     for (int i = range.begin + threadIdx.x; i < range.end; i += ROW_THREADS) {
         int head = i / size, column = i - head * size;

@@ -14,8 +14,6 @@ use super::common::device;
 const REPRESENTATIVE: [&str; 3] = ["granite-moe-shared", "lfm2", "qwen3-5"];
 /// The same of `texts::NAMES`.
 const REPRESENTATIVE_TEXTS: [&str; 3] = ["bert", "whisper", "mobilebert"];
-/// Models with attention that has no kernels.
-const UNSUPPORTED: [&str; 3] = ["longformer", "bigbird-blocks", "bert-mixed"];
 const BATCHES: [usize; 3] = [64, 7, 1];
 
 /// Returns options with a backend on the test device; `None` if there is none.
@@ -83,8 +81,7 @@ fn assert_same(what: &str, own: &[f32], wanted: &[f32]) {
 fn results_have_the_committed_bits() {
     let Some(options) = options() else { return };
     let committed = std::fs::read_to_string(paths::data("golden").join("hashes.txt")).unwrap();
-    let is_supported = |line: &&str| UNSUPPORTED.iter().all(|name| !line.starts_with(name));
-    let lines: Vec<(usize, &str)> = committed.lines().filter(is_supported).enumerate().collect();
+    let lines: Vec<(usize, &str)> = committed.lines().enumerate().collect();
     // By default each model once, and each type with some of them: a model has six lines, one for each type.
     let lines = cases("models and types", lines, |(number, _)| number / 6 % 6 == number % 6);
     for (number, line) in lines {
@@ -108,7 +105,6 @@ fn all_golden_models_have_the_bits_of_the_cpu() {
     let Some(options) = options() else { return };
     let decoders = golden::NAMES.iter().map(|name| (*name, false));
     let all = decoders.chain(texts::NAMES.iter().map(|name| (*name, true)));
-    let all = all.filter(|(name, _)| !UNSUPPORTED.contains(name));
     let chosen = cases("golden models", all, |(name, is_text)| {
         if *is_text { REPRESENTATIVE_TEXTS.contains(name) } else { REPRESENTATIVE.contains(name) }
     });
