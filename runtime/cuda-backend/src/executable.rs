@@ -15,9 +15,10 @@ use siskin_graph::{Attention, AttentionMask, pass};
 use siskin_kernels::ops::attention::{BLOCK, CHUNK, part_size};
 use siskin_kernels::ops::rope;
 
-use crate::batch_tables::max_chunks;
 use crate::block_storage::DeviceBlocks;
-use crate::lowering::{BatchShape, FEW_ROWS, LoweredPass, PassContext, Places};
+use crate::input_tables::max_chunks;
+use crate::launches::{FEW_ROWS, LaunchShape, LoweredPass, Places};
+use crate::lowering::{PassContext, lower_plan};
 use crate::memory::{DeviceMemory, SharedDevice};
 use crate::row_ops::DeviceRows;
 use crate::weights::UploadedModel;
@@ -89,7 +90,7 @@ struct Bucket {
     frames: usize,
     lowered: LoweredPass,
     constants: DeviceMemory,
-    commands: HashMap<BatchShape, CommandList>,
+    commands: HashMap<LaunchShape, CommandList>,
 }
 
 /// A pass, for batches of every size.
@@ -204,7 +205,7 @@ impl Executable for CudaExecutable {
             true => max_chunks(self.limits.passes[input.pass].graph.attentions(), batch, input.block_table),
             false => 0,
         };
-        let shape = BatchShape {
+        let shape = LaunchShape {
             rows: bucket.rows,
             frames: bucket.frames,
             outputs: batch.output_rows.len().next_power_of_two(),
@@ -316,7 +317,7 @@ fn lower(
         places,
         multiprocessors: blocks.multiprocessors(),
     };
-    LoweredPass::new(plan, rows, rows * pass.graph.frames_per_row(), &context)
+    lower_plan(plan, rows, rows * pass.graph.frames_per_row(), &context)
 }
 
 /// Copies tables that do not change to the device.

@@ -8,8 +8,9 @@
 //! - [`CudaBackend`] is a device that loads models. It works on any [`Device`](siskin_device::Device); with the feature
 //!   `driver`, `CudaBackend::shared` opens a GPU.
 //! - `weights` uploads the panels of a model as they are in the file.
-//! - `lowering` turns a plan into launches; `row_ops` encodes row-wise operations, which one kernel interprets.
-//! - `batch_tables` lays out and fills what is copied for each batch.
+//! - `lowering` turns a plan into launches; `launches` has them, and their command list for a batch. `row_ops` encodes
+//!   row-wise operations, which one kernel interprets.
+//! - `input_tables` lays out and fills what is copied for each batch.
 //! - `executable` runs batches; `block_storage` has the blocks of the KV cache in device memory, whose contents are those
 //!   of the CPU's blocks, so that sequences can be saved on one and restored on the other.
 //!
@@ -17,9 +18,10 @@
 //! floating-point operation is one IEEE rounding in the order that the contracts in `kernels/src/ops/` state.
 
 mod backend;
-mod batch_tables;
 mod block_storage;
 mod executable;
+mod input_tables;
+mod launches;
 mod lowering;
 mod memory;
 mod row_ops;

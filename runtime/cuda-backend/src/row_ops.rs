@@ -1,6 +1,8 @@
 //! Row-wise operations as the kernel `row_ops` interprets them.
 
+use siskin_cuda::PointwiseFunction;
 use siskin_device::DevicePtr;
+use siskin_graph::ActivationFunction;
 
 /// What an operation does. The order is that of `RowOpCode` in `runtime/cuda/kernels/row_ops.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +131,23 @@ impl EncodedRowOp {
 /// Returns the bits of a float, as a parameter.
 pub(crate) fn bits(value: f32) -> u64 {
     u64::from(value.to_bits())
+}
+
+/// A function of each column.
+pub(crate) fn pointwise(op: EncodedRowOp, function: PointwiseFunction, parameter: f32) -> EncodedRowOp {
+    op.parameters([function.code() as u64, bits(parameter)])
+}
+
+/// An activation function of `gate`, times `up`.
+pub(crate) fn gated(
+    function: ActivationFunction,
+    gate: DeviceRows,
+    up: DeviceRows,
+    to: DeviceRows,
+    columns: usize,
+) -> EncodedRowOp {
+    let code = PointwiseFunction::Activation(function).code();
+    EncodedRowOp::new(RowOpCode::Gate, gate, to, columns).other(up).parameters([code as u64])
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::memory::{DeviceMemory, SharedDevice};
 
 /// A matrix on the device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DeviceMatrix {
+pub(crate) struct UploadedMatrix {
     pub panels: DevicePtr,
     pub panel: PanelType,
     /// The bytes of a panel.
@@ -24,16 +24,16 @@ pub(crate) struct DeviceMatrix {
 /// A weight on the device.
 #[derive(Clone, Copy, Debug)]
 enum DeviceWeight {
-    Matrix(DeviceMatrix),
+    Matrix(UploadedMatrix),
     Vector(DevicePtr, usize),
 }
 
 /// The weights of a graph, indexed by [`WeightId`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DeviceWeights(Vec<DeviceWeight>);
+pub(crate) struct UploadedWeights(Vec<DeviceWeight>);
 
-impl DeviceWeights {
-    pub(crate) fn matrix(&self, id: WeightId) -> Result<DeviceMatrix> {
+impl UploadedWeights {
+    pub(crate) fn matrix(&self, id: WeightId) -> Result<UploadedMatrix> {
         match self.0.get(id) {
             Some(DeviceWeight::Matrix(matrix)) => Ok(*matrix),
             _ => Err(Error::argument("graph", format!("weight {id} is no matrix"))),
@@ -60,8 +60,8 @@ impl DeviceWeights {
 /// The weights of all graphs of a model, on the host as they are mapped and on the device.
 pub(crate) struct UploadedModel {
     pub(crate) host: ModelWeights,
-    encoder: DeviceWeights,
-    decoder: DeviceWeights,
+    encoder: UploadedWeights,
+    decoder: UploadedWeights,
     memory: Vec<DeviceMemory>,
 }
 
@@ -77,7 +77,7 @@ impl UploadedModel {
         Ok(Self { host, encoder, decoder, memory })
     }
 
-    pub(crate) fn of(&self, part: ModelPart) -> &DeviceWeights {
+    pub(crate) fn of(&self, part: ModelPart) -> &UploadedWeights {
         match part {
             ModelPart::Encoder => &self.encoder,
             ModelPart::Decoder => &self.decoder,
@@ -98,8 +98,8 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    fn weights(&mut self, host: &Weights, count: usize) -> Result<DeviceWeights> {
-        (0..count).map(|id| self.weight(host, id)).collect::<Result<_>>().map(DeviceWeights)
+    fn weights(&mut self, host: &Weights, count: usize) -> Result<UploadedWeights> {
+        (0..count).map(|id| self.weight(host, id)).collect::<Result<_>>().map(UploadedWeights)
     }
 
     fn weight(&mut self, host: &Weights, id: WeightId) -> Result<DeviceWeight> {
@@ -119,7 +119,7 @@ impl Upload<'_> {
         };
         let panel_bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
         let (panel, rows, columns) = (tensor.panel, tensor.rows, tensor.columns);
-        Ok(DeviceWeight::Matrix(DeviceMatrix { panels, panel, panel_bytes, rows, columns }))
+        Ok(DeviceWeight::Matrix(UploadedMatrix { panels, panel, panel_bytes, rows, columns }))
     }
 
     fn place(&mut self, bytes: &[u8]) -> Result<DevicePtr> {

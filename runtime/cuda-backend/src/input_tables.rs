@@ -16,7 +16,7 @@ const ALIGNMENT: usize = 4;
 
 /// Where the tables are, in words from the first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct BatchTables {
+pub(crate) struct InputTables {
     /// The maximum number of rows.
     rows: usize,
     /// The number of tokens, then those of output rows and of frames.
@@ -98,7 +98,7 @@ pub(crate) struct TileTable {
     pub tiles: usize,
 }
 
-impl BatchTables {
+impl InputTables {
     /// Creates tables for batches of up to `rows` rows and `frames` frames.
     pub(crate) fn new(rows: usize, frames: usize) -> Self {
         let mut tables = Self { rows, frames, ..Self::default() };

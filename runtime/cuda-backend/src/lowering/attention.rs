@@ -1,0 +1,198 @@
+//! Lowers attention, and what it stores in the KV cache.
+
+use siskin_backend::kv_storage::LayerPlace;
+use siskin_backend::plan::BufferView;
+use siskin_device::KernelArgument;
+use siskin_format::{Error, Result};
+use siskin_graph::{Attention, AttentionMask, LinformerProjection, RowKind};
+use siskin_kernels::ops::attention::CacheType;
+
+use super::Lowering;
+use crate::launches::*;
+use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode};
+
+impl Lowering<'_> {
+    /// Returns where an attention layer's keys and values are, and the arguments of kernels that say so.
+    pub(super) fn layer(&self, attention: &Attention) -> Result<(LayerPlace, [KernelArgument; 4])> {
+        let place = self.context.storage.layer(attention.layer);
+        let place = place
+            .ok_or_else(|| Error::argument("graph", format!("layer {} has no KV cache", attention.layer)))?;
+        let arguments = [
+            KernelArgument::Ptr(self.context.pools[place.group]),
+            KernelArgument::Long(self.context.storage.block_words(place.group) as i64),
+            int(place.offset),
+            int(place.head_words),
+        ];
+        Ok((place, arguments))
+    }
+
+    pub(super) fn store(
+        &mut self,
+        attention: &Attention,
+        keys: BufferView,
+        values: BufferView,
+    ) -> Result<()> {
+        let (place, layer) = self.layer(attention)?;
+        if let Some(projection) = attention.projection {
+            return self.store_projected(attention, projection, [keys, values], (place, layer));
+        }
+        let tables = self.tables.group(place.group);
+        self.store_at(attention, [keys, values], (place, layer), [tables.stores, self.tables.positions]);
+        if matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)) {
+            let second = self.tables.second_places(place.group);
+            self.store_at(attention, [keys, values], (place, layer), second);
+        }
+        Ok(())
+    }
+
+    /// Stores keys and values in the blocks and at the positions that two tables have by row.
+    pub(super) fn store_at(
+        &mut self,
+        attention: &Attention,
+        [keys, values]: [BufferView; 2],
+        (place, layer): (LayerPlace, [KernelArgument; 4]),
+        [blocks, positions]: [usize; 2],
+    ) {
+        let cache = self.context.storage.cache_type(place.group);
+        let columns = attention.kv_heads * attention.head_size;
+        let (keys, values) = (self.rows(keys), self.rows(values));
+        if !cache.is_integer() {
+            let op =
+                EncodedRowOp::new(RowOpCode::StoreKv, keys, DeviceRows::default(), columns).other(values);
+            let op = op.parameters([
+                self.context.pools[place.group],
+                self.context.storage.block_words(place.group) as u64,
+                (place.offset as u64) << 32 | place.head_words as u64,
+                attention.head_size as u64,
+                self.table(blocks),
+                self.table(positions),
+                u64::from(cache == CacheType::F16),
+            ]);
+            return self.push(RowKind::Tokens, op);
+        }
+        let rest = [
+            KernelArgument::Ptr(keys.ptr),
+            KernelArgument::Ptr(values.ptr),
+            int(keys.stride),
+            int(values.stride),
+            int(attention.head_size),
+            KernelArgument::Ptr(self.table(blocks)),
+            KernelArgument::Ptr(self.table(positions)),
+            KernelArgument::Ptr(self.table(self.tables.count(RowKind::Tokens))),
+        ];
+        let kernel = format!("kv_store_{}", cache_name(cache));
+        let arguments = [&layer[..], &rest].concat();
+        self.launch(LoweredStep::Launch { kernel, heads: attention.kv_heads, threads: 128, arguments });
+    }
+
+    /// Stores keys and values projected over the positions of each sequence (Linformer).
+    pub(super) fn store_projected(
+        &mut self,
+        attention: &Attention,
+        projection: LinformerProjection,
+        views: [BufferView; 2],
+        (place, layer): (LayerPlace, [KernelArgument; 4]),
+    ) -> Result<()> {
+        let (tables, sequences) = (self.tables.group(place.group), self.tables.sequences());
+        let [keys, values] = views.map(|view| self.rows(view));
+        let weights = |id| KernelArgument::Ptr(self.context.weights.vector(Some(id)));
+        let rest = [
+            KernelArgument::Ptr(keys.ptr),
+            KernelArgument::Ptr(values.ptr),
+            int(keys.stride),
+            int(values.stride),
+            int(attention.head_size),
+            weights(projection.keys),
+            weights(projection.values),
+            int(projection.positions),
+            KernelArgument::Ptr(self.table(sequences.starts)),
+            KernelArgument::Ptr(self.table(sequences.rows)),
+            KernelArgument::Ptr(self.table(sequences.count)),
+            KernelArgument::Ptr(self.table(tables.starts)),
+        ];
+        let step = ProjectedStore {
+            kernel: format!(
+                "kv_store_projected_{}",
+                cache_name(self.context.storage.cache_type(place.group))
+            ),
+            heads: attention.kv_heads,
+            count: projection.count,
+            arguments: [&layer[..], &rest].concat(),
+        };
+        self.launch(LoweredStep::StoreProjected(step));
+        Ok(())
+    }
+
+    pub(super) fn attention(
+        &mut self,
+        attention: &Attention,
+        queries: BufferView,
+        to: BufferView,
+    ) -> Result<()> {
+        let (place, layer) = self.layer(attention)?;
+        let (queries, out) = (self.rows(queries), self.rows(to));
+        let (bias, reach) = (self.context.bias)(attention);
+        let sinks = self.context.weights.vector(attention.sinks);
+        let key_bias = match attention.attention_mask {
+            AttentionMask::LongformerLocal(_) => {
+                let place = self.tables.global_bias();
+                self.table(place)
+            }
+            AttentionMask::BigBird { size, random } => (self.context.block_bias)((size, random)),
+            _ => 0,
+        };
+        let key_bias_ranges = match key_bias {
+            0 => KernelArgument::Ptr(0),
+            _ => {
+                let place = self.tables.key_bias_ranges(attention);
+                KernelArgument::Ptr(self.table(place))
+            }
+        };
+        let key_bias = KernelArgument::Ptr(key_bias);
+        let is_selective = attention.attention_mask == AttentionMask::LongformerGlobal;
+        let rest = [
+            KernelArgument::Ptr(queries.ptr),
+            KernelArgument::Ptr(out.ptr),
+            int(queries.stride),
+            int(out.stride),
+            int(attention.head_size),
+            int(attention.heads),
+            int(attention.kv_heads),
+            KernelArgument::Float(attention.scale),
+            KernelArgument::Float(attention.softcap.unwrap_or(0.0)),
+            KernelArgument::Ptr((self.context.slopes)(attention)),
+            KernelArgument::Ptr(sinks),
+            KernelArgument::Ptr(bias),
+            int(reach),
+            key_bias,
+            key_bias_ranges,
+        ];
+        let group = attention.heads / attention.kv_heads;
+        let rows_together = QUERIES[2] / group.min(QUERIES[2]);
+        let step = AttentionStep {
+            attention: attention.clone(),
+            cache: self.context.storage.cache_type(place.group),
+            arguments: [&layer[..], &rest].concat(),
+            out,
+            ranges: self.tables.ranges(attention),
+            starts: self.tables.group(place.group).starts,
+            tiles: if is_selective { self.tables.global_tiles() } else { self.tables.tiles(rows_together) },
+            is_selective,
+            sinks,
+            can_split: can_split(attention),
+        };
+        self.launch(LoweredStep::Attention(Box::new(step)));
+        Ok(())
+    }
+}
+
+/// Returns whether the keys of a row are one range, so that they can be split among blocks.
+pub(crate) fn can_split(attention: &Attention) -> bool {
+    !matches!(
+        attention.attention_mask,
+        AttentionMask::LongformerLocal(_)
+            | AttentionMask::LongformerGlobal
+            | AttentionMask::StreamingLlm { .. }
+            | AttentionMask::BigBird { .. }
+    )
+}

@@ -1,0 +1,176 @@
+//! Lowers matmuls, and mixtures of experts.
+
+use siskin_backend::plan::{BufferView, Epilogue, MatmulPart};
+use siskin_cuda::PointwiseFunction;
+use siskin_device::{DevicePtr, KernelArgument};
+use siskin_format::Result;
+use siskin_graph::{Routing, RowKind};
+use siskin_kernels::panel::{InputKind, PanelType, ROWS};
+
+use super::Lowering;
+use crate::launches::*;
+use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode, gated, pointwise};
+
+/// The bytes of a matrix in the parts of a matmul launch: `MatmulPart` in `panel_matmul.cuh`.
+const PART_BYTES: usize = 48;
+
+impl Lowering<'_> {
+    pub(super) fn arrange(&mut self, routing: &Routing, routed: BufferView, to: BufferView) {
+        let run_starts = self.tables.run_starts();
+        let routed = self.rows(routed);
+        let arguments = vec![
+            KernelArgument::Ptr(routed.ptr),
+            int(routed.stride),
+            int(routing.experts),
+            int(routing.top_k),
+            KernelArgument::Int(
+                routing.capacity.map_or(-1, |capacity| i32::try_from(capacity).unwrap_or(i32::MAX)),
+            ),
+            KernelArgument::Ptr(self.table(run_starts)),
+            KernelArgument::Ptr(self.table(self.tables.count(RowKind::Tokens))),
+            KernelArgument::Ptr(self.rows(to).ptr),
+        ];
+        self.launch(LoweredStep::OneBlock { kernel: "expert_slots", threads: THREADS, arguments });
+    }
+
+    pub(super) fn experts(
+        &mut self,
+        slots: BufferView,
+        (input, kind): (BufferView, InputKind),
+        parts: &[(usize, MatmulPart)],
+    ) -> Result<()> {
+        self.flush();
+        let mut parts_of_type: Vec<(PanelType, Vec<(usize, EncodedPart)>)> = Vec::new();
+        for (expert, part) in parts {
+            let matrix = self.context.weights.matrix(part.weight)?;
+            let encoded = EncodedPart {
+                weights: matrix.panels,
+                bias: self.context.weights.vector(part.bias),
+                out: self.rows(part.to),
+                residual: DeviceRows::default(),
+                outputs: part.to.columns,
+                columns: matrix.columns,
+            };
+            match parts_of_type.iter_mut().find(|(panel, _)| *panel == matrix.panel) {
+                Some((_, list)) => list.push((*expert, encoded)),
+                None => parts_of_type.push((matrix.panel, vec![(*expert, encoded)])),
+            }
+        }
+        let input = match kind {
+            InputKind::Float => self.rows(input),
+            InputKind::Quantized | InputKind::Rotated => DeviceRows { stride: 0, ..self.rows(input) },
+        };
+        let slots = self.rows(slots).ptr;
+        for (panel, list) in parts_of_type {
+            let start = self.constants.len();
+            list.iter().for_each(|(expert, part)| part.write(*expert, &mut self.constants));
+            let panels = list.iter().map(|(_, part)| part.outputs.div_ceil(ROWS)).max().unwrap_or(0);
+            let (count, columns) = (list.len(), list.first().map_or(0, |(_, part)| part.columns));
+            self.steps.push(LoweredStep::Experts {
+                panel,
+                parts: start,
+                count,
+                panels,
+                slots,
+                input,
+                columns,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn linear(
+        &mut self,
+        rows: RowKind,
+        (input, kind): (BufferView, InputKind),
+        parts: &[MatmulPart],
+        after: Epilogue,
+    ) -> Result<()> {
+        self.flush();
+        self.use_rows(rows);
+        let near = matches!(after, Epilogue::Activate(_) | Epilogue::Gate(_));
+        let residual = match after {
+            Epilogue::Plus(view) => Some(view),
+            Epilogue::Nothing | Epilogue::Activate(_) | Epilogue::Gate(_) => None,
+        };
+        let width = parts.first().map_or(0, |part| part.to.columns);
+        let scratch = |index: usize| DeviceRows {
+            ptr: self.context.places.scratch + 4 * (index * width) as DevicePtr,
+            stride: parts.len() * width,
+        };
+        let mut parts_of_type: Vec<(PanelType, Vec<EncodedPart>)> = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let matrix = self.context.weights.matrix(part.weight)?;
+            let bias = match self.context.weights.vector(part.bias) {
+                0 => 0,
+                bias => bias + 4 * part.first as DevicePtr,
+            };
+            let encoded = EncodedPart {
+                weights: matrix.panels + (part.first / ROWS * matrix.panel_bytes) as DevicePtr,
+                bias,
+                out: if near { scratch(index) } else { self.rows(part.to) },
+                residual: residual.map_or_else(DeviceRows::default, |view| {
+                    // A residual has the columns of all parts, of which there is one.
+                    self.rows(view)
+                }),
+                outputs: part.to.columns,
+                columns: matrix.columns,
+            };
+            match parts_of_type.iter_mut().find(|(panel, _)| *panel == matrix.panel) {
+                Some((_, list)) => list.push(encoded),
+                None => parts_of_type.push((matrix.panel, vec![encoded])),
+            }
+        }
+        let input = match kind {
+            InputKind::Float => self.rows(input),
+            InputKind::Quantized | InputKind::Rotated => DeviceRows { stride: 0, ..self.rows(input) },
+        };
+        for (panel, list) in parts_of_type {
+            let (start, mut panels) = (self.constants.len(), 0);
+            for part in &list {
+                part.write(panels, &mut self.constants);
+                panels += part.outputs.div_ceil(ROWS);
+            }
+            let (count, columns) = (list.len(), list.first().map_or(0, |part| part.columns));
+            self.steps.push(LoweredStep::Matmul { rows, panel, parts: start, count, panels, input, columns });
+        }
+        let Some(first) = parts.first() else { return Ok(()) };
+        let (to, columns) = (self.rows(first.to), first.to.columns);
+        match after {
+            Epilogue::Nothing | Epilogue::Plus(_) => {}
+            Epilogue::Activate(function) => {
+                let op = EncodedRowOp::new(RowOpCode::Pointwise, scratch(0), to, columns);
+                self.push(rows, pointwise(op, PointwiseFunction::Activation(function), 0.0));
+            }
+            Epilogue::Gate(function) => {
+                let op = gated(function, scratch(0), scratch(1), to, columns);
+                self.push(rows, op);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A matrix of a matmul launch.
+struct EncodedPart {
+    weights: DevicePtr,
+    bias: DevicePtr,
+    out: DeviceRows,
+    residual: DeviceRows,
+    outputs: usize,
+    columns: usize,
+}
+
+impl EncodedPart {
+    /// Appends the bytes; `first_panel` panels of the launch precede the part, or it is the number of an expert.
+    pub(super) fn write(&self, first_panel: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        for ptr in [self.weights, self.bias, self.out.ptr, self.residual.ptr] {
+            out.extend(ptr.to_le_bytes());
+        }
+        for number in [self.out.stride, self.residual.stride, self.outputs, first_panel] {
+            out.extend((number as u32).to_le_bytes());
+        }
+        debug_assert_eq!(out.len() - start, PART_BYTES, "the fields of MatmulPart");
+    }
+}
