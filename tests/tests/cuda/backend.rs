@@ -1,7 +1,10 @@
-//! The CUDA backend, with the bits of the CPU: committed hashes of golden models, and all golden models beside the CPU
-//! backend.
+//! The CUDA backend, with the bits of the CPU: committed hashes of golden models, all golden models beside the CPU backend,
+//! forks, windows, types of the KV cache, several sequences in a batch, and sessions that move between devices.
 
-use siskin::{CpuFeatures, DeviceKind, Model, ModelOptions};
+use siskin::{
+    BatchEntry, CacheType, CpuFeatures, DeviceKind, Model, ModelOptions, OutputRows, SessionOptions,
+    StreamingWindow,
+};
 use siskin_convert::{Recipe, WeightTarget};
 use siskin_cuda_backend::CudaBackend;
 use siskin_tests::extent::cases;
@@ -120,4 +123,98 @@ fn all_golden_models_have_the_bits_of_the_cpu() {
         }
     }
     assert!(failures.is_empty(), "{failures:?}");
+}
+
+/// Returns the logits of a session that is forked and, without recurrent states, truncated.
+fn branches(model: &Model, options: &SessionOptions, ids: &[u32], can_truncate: bool) -> Vec<f32> {
+    let mut session = model.session(options.clone()).unwrap();
+    session.prefill(&ids[..10]).unwrap();
+    let mut fork = session.fork().unwrap();
+    let mut all = Vec::new();
+    for (session, tokens) in [(&mut session, &ids[10..]), (&mut fork, &ids[3..8])] {
+        session.prefill(tokens).unwrap();
+        all.extend_from_slice(session.logits());
+    }
+    if can_truncate {
+        session.truncate(6).unwrap();
+        session.prefill(&ids[2..9]).unwrap();
+        all.extend_from_slice(session.logits());
+    }
+    all
+}
+
+#[test]
+fn forks_windows_and_cache_types_have_the_bits_of_the_cpu() {
+    let Some(on_device) = options() else { return };
+    let types = [CacheType::F32, CacheType::F16, CacheType::Int8, CacheType::Int14];
+    let windows = [None, Some(StreamingWindow { window: 6, sinks: 2 })];
+    let each = ["llama", "gemma3", "gpt-oss", "bloom", "qwen3-next"].into_iter();
+    let each = each.flat_map(|name| types.map(|cache| (name, cache)));
+    let each: Vec<_> = each.flat_map(|(name, cache)| windows.map(|window| (name, cache, window))).collect();
+    let chosen = cases("models and cache types", each, |(name, cache, window)| match *name {
+        "llama" => window.is_none() == matches!(cache, CacheType::Int8 | CacheType::Int14),
+        "qwen3-next" => *cache == CacheType::F16 && window.is_none(),
+        _ => false,
+    });
+    for (name, cache, window) in chosen {
+        let golden = Golden::load(name, "source", false);
+        let Golden::Decoder(decoder) = &golden else { unreachable!() };
+        let options =
+            SessionOptions { batch: 7, cache: Some(cache), window, forks: 1, ..SessionOptions::default() };
+        let run = |model: &Model| {
+            branches(model, &options, &decoder.ids[0], name != "qwen3-next" && window.is_none())
+        };
+        let what = format!("{name} {cache:?} {window:?}");
+        assert_same(&what, &run(&golden.on_device(&on_device)), &run(&golden.on_cpu()));
+    }
+}
+
+#[test]
+fn sessions_move_between_devices() {
+    let Some(on_device) = options() else { return };
+    for (name, cache) in
+        [("llama", CacheType::Int8), ("gemma3", CacheType::F16), ("qwen3-next", CacheType::F32)]
+    {
+        let golden = Golden::load(name, "source", false);
+        let Golden::Decoder(decoder) = &golden else { unreachable!() };
+        let (models, ids) = ([golden.on_cpu(), golden.on_device(&on_device)], &decoder.ids[0]);
+        let open = |model: &Model| {
+            let options = SessionOptions { cache: Some(cache), ..SessionOptions::default() };
+            model.session(options).unwrap()
+        };
+        let saved = models.each_ref().map(|model| {
+            let mut session = open(model);
+            session.prefill(&ids[..10]).unwrap();
+            session.save().unwrap()
+        });
+        assert!(saved[0] == saved[1], "{name}: what is saved");
+        let [there, back] = [(0, 1), (1, 0)].map(|(from, to): (usize, usize)| {
+            let mut session = open(&models[to]);
+            session.restore(&saved[from]).unwrap();
+            session.prefill(&ids[10..]).unwrap();
+            session.logits().to_vec()
+        });
+        assert_same(name, &there, &back);
+    }
+}
+
+#[test]
+fn sequences_in_one_batch_have_the_bits_of_the_cpu() {
+    let Some(on_device) = options() else { return };
+    for name in cases("models", ["llama", "olmoe", "qwen3-next", "gemma3"], |name| *name != "gemma3") {
+        let golden = Golden::load(name, "source", false);
+        let Golden::Decoder(decoder) = &golden else { unreachable!() };
+        let (a, b) = (&decoder.ids[0], &decoder.ids[1][..9]);
+        let options =
+            SessionOptions { batch: 64, context: a.len().max(b.len()), ..SessionOptions::default() };
+        let run = |model: &Model| {
+            let mut context = model.context(&options, 2, 64).unwrap();
+            let (first, second) = (context.create(), context.create());
+            let entry = |sequence, tokens| BatchEntry::new(sequence, tokens, OutputRows::All);
+            let entries = [entry(first, &a[..5]), entry(second, b), entry(first, &a[5..])];
+            context.forward(&entries).unwrap();
+            (0..a.len() + b.len()).flat_map(|row| context.output(row).to_vec()).collect::<Vec<_>>()
+        };
+        assert_same(name, &run(&golden.on_device(&on_device)), &run(&golden.on_cpu()));
+    }
 }
