@@ -14,8 +14,8 @@
 //! - `executable` runs batches; `block_storage` has the blocks of the KV cache in device memory, whose contents are those
 //!   of the CPU's blocks, so that sequences can be saved on one and restored on the other.
 //!
-//! The kernels are `row_ops`, `panel_matmul_*`, `kv_store` and `paged_attention` in `runtime/cuda/kernels/`. Each
-//! floating-point operation is one IEEE rounding in the order that the contracts in `kernels/src/ops/` state.
+//! The kernels are `row_ops`, `panel_matmul_*`, `kv_store`, `paged_attention`, `expert_*`, `recurrence` and `gather_taps`
+//! in `runtime/cuda/kernels/`. Each floating-point operation is one IEEE rounding in the order that the contracts in `kernels/src/ops/` state.
 
 mod backend;
 mod block_storage;
