@@ -8,7 +8,7 @@ use siskin_graph::{Attention, AttentionMask, LinformerProjection, RowKind};
 use siskin_kernels::ops::attention::CacheType;
 
 use super::Lowering;
-use crate::launches::*;
+use crate::launches::{AttentionStep, LoweredStep, ProjectedStore, QUERIES, cache_name, int};
 use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode};
 
 impl Lowering<'_> {
@@ -68,7 +68,9 @@ impl Lowering<'_> {
                 self.table(positions),
                 u64::from(cache == CacheType::F16),
             ]);
-            return self.push(RowKind::Tokens, op);
+            self.push(RowKind::Tokens, op);
+            // The next step of the plan may reuse the memory of keys and values.
+            return self.flush();
         }
         let rest = [
             KernelArgument::Ptr(keys.ptr),

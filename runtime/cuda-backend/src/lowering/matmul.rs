@@ -8,7 +8,7 @@ use siskin_graph::{Routing, RowKind};
 use siskin_kernels::panel::{InputKind, PanelType, ROWS};
 
 use super::Lowering;
-use crate::launches::*;
+use crate::launches::{LoweredStep, THREADS, int};
 use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode, gated, pointwise};
 
 /// The bytes of a matrix in the parts of a matmul launch: `MatmulPart` in `panel_matmul.cuh`.

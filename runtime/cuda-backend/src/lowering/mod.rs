@@ -12,7 +12,7 @@ use siskin_format::{Error, Result};
 use siskin_graph::{Attention, RowKind};
 
 use crate::input_tables::InputTables;
-use crate::launches::*;
+use crate::launches::{LoweredPass, LoweredStep, Places, THREADS, int};
 use crate::row_ops::{DeviceRows, EncodedRowOp};
 use crate::weights::UploadedWeights;
 

@@ -9,7 +9,7 @@ use siskin_kernels::ops::elementwise::ElementwiseFunction;
 
 use super::{Lowering, PassContext, unsupported};
 use crate::input_tables::Taps;
-use crate::launches::*;
+use crate::launches::{THREADS, int};
 use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode, bits, gated, pointwise};
 use crate::weights::UploadedMatrix;
 

@@ -6,7 +6,7 @@ use siskin_format::{Error, Result};
 use siskin_graph::{LinearAttention, StateUpdate};
 
 use super::Lowering;
-use crate::launches::*;
+use crate::launches::{LoweredStep, THREADS, int};
 use crate::row_ops::DeviceRows;
 
 impl Lowering<'_> {
