@@ -100,6 +100,25 @@ struct PreparedPass {
     output: BufferView,
 }
 
+impl PreparedPass {
+    /// Lowers a pass for batches of every size.
+    fn new(
+        device: &SharedDevice,
+        pass: &ForwardPass,
+        plan: &Plan,
+        parts: (&UploadedModel, &DeviceBlocks, &PassConstants, Places),
+    ) -> Result<Self> {
+        let bucket = |rows: usize| {
+            let lowered = lower(pass, plan, rows, parts)?;
+            let constants = device.upload(&lowered.constants)?;
+            let frames = rows * pass.graph.frames_per_row();
+            Ok(Bucket { rows, frames, lowered, constants, commands: HashMap::new() })
+        };
+        let buckets = bucket_sizes(pass.max_rows).into_iter().map(bucket).collect::<Result<_>>()?;
+        Ok(Self { ropes: plan.ropes.clone(), buckets, output: plan.output })
+    }
+}
+
 /// The passes of a context on a device.
 pub(crate) struct CudaExecutable {
     device: SharedDevice,
@@ -140,30 +159,19 @@ impl CudaExecutable {
         };
         let mut uploads = Uploads { device, limits, model, memory: Vec::new() };
         let constants = uploads.all(&plan)?;
+        let sources = || limits.passes.iter().zip(&plan.plans).zip(&constants);
         let mut table_words = 0;
-        for ((pass, plan), constants) in limits.passes.iter().zip(&plan.plans).zip(&constants) {
+        for ((pass, plan), constants) in sources() {
             let lowered = lower(pass, plan, pass.max_rows, (model, &blocks, constants, places))?;
             table_words = table_words.max(lowered.tables.lists());
         }
         table_words += plan.list_words;
         let tables = device.allocate(4 * table_words)?;
         places.tables = tables.ptr;
-        let mut passes = Vec::new();
-        for ((pass, plan), constants) in limits.passes.iter().zip(&plan.plans).zip(&constants) {
-            let bucket = |rows: usize| {
-                let lowered = lower(pass, plan, rows, (model, &blocks, constants, places))?;
-                let constants = device.upload(&lowered.constants)?;
-                Ok(Bucket {
-                    rows,
-                    frames: rows * pass.graph.frames_per_row(),
-                    lowered,
-                    constants,
-                    commands: HashMap::new(),
-                })
-            };
-            let buckets = bucket_sizes(pass.max_rows).into_iter().map(bucket).collect::<Result<_>>()?;
-            passes.push(PreparedPass { ropes: plan.ropes.clone(), buckets, output: plan.output });
-        }
+        let prepared = |((pass, plan), constants): ((&ForwardPass, &Plan), &PassConstants)| {
+            PreparedPass::new(device, pass, plan, (model, &blocks, constants, places))
+        };
+        let passes = sources().map(prepared).collect::<Result<Vec<_>>>()?;
         let output_words = passes.iter().zip(limits.passes.iter());
         let output_words =
             output_words.map(|(pass, limits)| pass.output.stride * limits.max_output_rows).max();

@@ -39,7 +39,7 @@ pub(crate) struct InputTables {
     features: Option<usize>,
     taps: Vec<(Taps, usize)>,
     groups: Vec<GroupTables>,
-    sequences: Option<SequenceTables>,
+    sequences: Option<SequenceList>,
     /// A group with recurrent states, and by sequence the block that is read, −1 if there is none, and that which is
     /// written.
     states: Option<(usize, usize)>,
@@ -78,7 +78,7 @@ pub(crate) struct Taps {
 
 /// The rows of each sequence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SequenceTables {
+pub(crate) struct SequenceList {
     /// The number of sequences.
     pub count: usize,
     /// By sequence: the index of its first row in `rows`; then the end of the last one's.
@@ -199,12 +199,12 @@ impl InputTables {
     }
 
     /// Returns the rows of each sequence, adding them on first use.
-    pub(crate) fn sequences(&mut self) -> SequenceTables {
+    pub(crate) fn sequences(&mut self) -> SequenceList {
         if let Some(known) = self.sequences {
             return known;
         }
         let tables =
-            SequenceTables { count: self.add(1), starts: self.add(self.rows + 1), rows: self.add(self.rows) };
+            SequenceList { count: self.add(1), starts: self.add(self.rows + 1), rows: self.add(self.rows) };
         self.sequences = Some(tables);
         tables
     }

@@ -125,6 +125,20 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// Returns the bias by key position, and which of it each row has; null without one.
+    fn key_bias(&mut self, attention: &Attention) -> [KernelArgument; 2] {
+        let bias = match attention.attention_mask {
+            AttentionMask::LongformerLocal(_) => {
+                let place = self.tables.global_bias();
+                self.table(place)
+            }
+            AttentionMask::BigBird { size, random } => (self.context.block_bias)((size, random)),
+            _ => return [KernelArgument::Ptr(0); 2],
+        };
+        let ranges = self.tables.key_bias_ranges(attention);
+        [bias, self.table(ranges)].map(KernelArgument::Ptr)
+    }
+
     pub(super) fn attention(
         &mut self,
         attention: &Attention,
@@ -135,22 +149,7 @@ impl Lowering<'_> {
         let (queries, out) = (self.rows(queries), self.rows(to));
         let (bias, reach) = (self.context.bias)(attention);
         let sinks = self.context.weights.vector(attention.sinks);
-        let key_bias = match attention.attention_mask {
-            AttentionMask::LongformerLocal(_) => {
-                let place = self.tables.global_bias();
-                self.table(place)
-            }
-            AttentionMask::BigBird { size, random } => (self.context.block_bias)((size, random)),
-            _ => 0,
-        };
-        let key_bias_ranges = match key_bias {
-            0 => KernelArgument::Ptr(0),
-            _ => {
-                let place = self.tables.key_bias_ranges(attention);
-                KernelArgument::Ptr(self.table(place))
-            }
-        };
-        let key_bias = KernelArgument::Ptr(key_bias);
+        let [key_bias, key_bias_ranges] = self.key_bias(attention);
         let is_selective = attention.attention_mask == AttentionMask::LongformerGlobal;
         let rest = [
             KernelArgument::Ptr(queries.ptr),

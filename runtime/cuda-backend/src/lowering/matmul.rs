@@ -109,10 +109,8 @@ impl Lowering<'_> {
                 weights: matrix.panels + (part.first / ROWS * matrix.panel_bytes) as DevicePtr,
                 bias,
                 out: if near { scratch(index) } else { self.rows(part.to) },
-                residual: residual.map_or_else(DeviceRows::default, |view| {
-                    // A residual has the columns of all parts, of which there is one.
-                    self.rows(view)
-                }),
+                // A residual has the columns of all parts, of which there is one.
+                residual: residual.map_or_else(DeviceRows::default, |view| self.rows(view)),
                 outputs: part.to.columns,
                 columns: matrix.columns,
             };
@@ -134,20 +132,24 @@ impl Lowering<'_> {
             let (count, columns) = (list.len(), list.first().map_or(0, |part| part.columns));
             self.steps.push(LoweredStep::Matmul { rows, panel, parts: start, count, panels, input, columns });
         }
-        let Some(first) = parts.first() else { return Ok(()) };
-        let (to, columns) = (self.rows(first.to), first.to.columns);
-        match after {
-            Epilogue::Nothing | Epilogue::Plus(_) => {}
-            Epilogue::Activate(function) => {
-                let op = EncodedRowOp::new(RowOpCode::Pointwise, scratch(0), to, columns);
-                self.push(rows, pointwise(op, PointwiseFunction::Activation(function), 0.0));
-            }
-            Epilogue::Gate(function) => {
-                let op = gated(function, scratch(0), scratch(1), to, columns);
-                self.push(rows, op);
-            }
+        let scratch = [scratch(0), scratch(1)];
+        if let Some(op) = parts.first().and_then(|first| self.epilogue(after, scratch, first.to)) {
+            self.push(rows, op);
         }
         Ok(())
+    }
+
+    /// Returns the operation that computes an epilogue from the outputs of one matrix or two.
+    fn epilogue(&self, after: Epilogue, scratch: [DeviceRows; 2], to: BufferView) -> Option<EncodedRowOp> {
+        let (out, columns) = (self.rows(to), to.columns);
+        match after {
+            Epilogue::Nothing | Epilogue::Plus(_) => None,
+            Epilogue::Activate(function) => {
+                let op = EncodedRowOp::new(RowOpCode::Pointwise, scratch[0], out, columns);
+                Some(pointwise(op, PointwiseFunction::Activation(function), 0.0))
+            }
+            Epilogue::Gate(function) => Some(gated(function, scratch[0], scratch[1], out, columns)),
+        }
     }
 }
 

@@ -7,12 +7,12 @@ mod states;
 
 use siskin_backend::kv_storage::KvStorageLayout;
 use siskin_backend::plan::{BufferView, Plan, PlanStep, RowOp};
-use siskin_device::{DevicePtr, KernelArgument};
+use siskin_device::DevicePtr;
 use siskin_format::{Error, Result};
 use siskin_graph::{Attention, RowKind};
 
 use crate::input_tables::InputTables;
-use crate::launches::{LoweredPass, LoweredStep, Places, THREADS, int};
+use crate::launches::{LoweredPass, LoweredStep, Places};
 use crate::row_ops::{DeviceRows, EncodedRowOp};
 use crate::weights::UploadedWeights;
 
@@ -116,27 +116,7 @@ impl Lowering<'_> {
                 self.experts(*slots, (*input, *kind), parts)
             }
             PlanStep::CausalConv1d { state, taps, weight, from, to } => {
-                let weights = self.context.weights.vector(Some(*weight));
-                let (from, to, columns) = (self.rows(*from), self.rows(*to), from.columns);
-                let rest = [
-                    int(*taps),
-                    KernelArgument::Ptr(weights),
-                    KernelArgument::Ptr(from.ptr),
-                    int(from.stride),
-                    KernelArgument::Ptr(to.ptr),
-                    int(to.stride),
-                    int(columns),
-                ];
-                let arguments = [&self.states(*state)?[..], &rest].concat();
-                let (kernel, parts) = ("convolve_sequences", columns.div_ceil(THREADS));
-                self.launch(LoweredStep::EachSequence {
-                    kernel,
-                    parts,
-                    threads: THREADS,
-                    shared: 0,
-                    arguments,
-                });
-                Ok(())
+                self.causal_conv1d((*state, *taps), *weight, *from, *to)
             }
             PlanStep::LinearAttention { attention, inputs, to } => {
                 self.linear_attention(attention, inputs, *to)

@@ -3,7 +3,7 @@
 use siskin_backend::plan::BufferView;
 use siskin_device::KernelArgument;
 use siskin_format::{Error, Result};
-use siskin_graph::{LinearAttention, StateUpdate};
+use siskin_graph::{LinearAttention, StateUpdate, WeightId};
 
 use super::Lowering;
 use crate::launches::{LoweredStep, THREADS, int};
@@ -54,6 +54,30 @@ impl Lowering<'_> {
         let (kernel, parts, shared) = ("recur_sequences", attention.heads, 8 * attention.key_size);
         let threads = attention.state_columns().next_multiple_of(32).min(THREADS);
         self.launch(LoweredStep::EachSequence { kernel, parts, threads, shared, arguments });
+        Ok(())
+    }
+
+    pub(super) fn causal_conv1d(
+        &mut self,
+        (state, taps): (usize, usize),
+        weight: WeightId,
+        from: BufferView,
+        to: BufferView,
+    ) -> Result<()> {
+        let weights = self.context.weights.vector(Some(weight));
+        let (columns, from, to) = (from.columns, self.rows(from), self.rows(to));
+        let rest = [
+            int(taps),
+            KernelArgument::Ptr(weights),
+            KernelArgument::Ptr(from.ptr),
+            int(from.stride),
+            KernelArgument::Ptr(to.ptr),
+            int(to.stride),
+            int(columns),
+        ];
+        let arguments = [&self.states(state)?[..], &rest].concat();
+        let (kernel, parts) = ("convolve_sequences", columns.div_ceil(THREADS));
+        self.launch(LoweredStep::EachSequence { kernel, parts, threads: THREADS, shared: 0, arguments });
         Ok(())
     }
 }
