@@ -1,5 +1,5 @@
-//! Copies of kernels from which one barrier or one wait is taken out: the emulator must detect each, or the tests of
-//! the kernels prove little about synchronization.
+//! Copies of kernels from which one barrier or one wait is taken out, or in which a value is rounded once more: the
+//! emulator must detect each, or the tests of the kernels prove little about synchronization and bits.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ struct Mutation {
     stands: bool,
 }
 
-const MUTATIONS: [Mutation; 11] = [
+const MUTATIONS: [Mutation; 15] = [
     // Keys are overwritten while other warps multiply by them.
     Mutation {
         file: "attention.cu",
@@ -109,6 +109,38 @@ const MUTATIONS: [Mutation; 11] = [
         run: reduce_parts,
         stands: false,
     },
+    // The row is read before other threads have copied it.
+    Mutation {
+        file: "row_ops.cu",
+        text: "row[i] = x[i];\n        sync_block();",
+        replacement: "row[i] = x[i];",
+        run: norm_row,
+        stands: true,
+    },
+    // A square and a sum are two roundings.
+    Mutation {
+        file: "row_ops.cu",
+        text: "squares = fmaf(centered_value, centered_value, squares);",
+        replacement: "squares = centered_value * centered_value + squares;",
+        run: norm_row,
+        stands: true,
+    },
+    // The chains read sums that other warps have not stored.
+    Mutation {
+        file: "panel_matmul.cuh",
+        text: "macros);\n            }\n            sync_block();\n            if (threadIdx.x < PANEL_ROWS) {",
+        replacement: "macros);\n            }\n            if (threadIdx.x < PANEL_ROWS) {",
+        run: matmul_one,
+        stands: true,
+    },
+    // A scale is multiplied after the sum of products instead of before.
+    Mutation {
+        file: "panel_matmul.cuh",
+        text: "{(float)results[i], scale.scale * row_scale};",
+        replacement: "{(float)results[i] * scale.scale, row_scale};",
+        run: matmul_one,
+        stands: false,
+    },
 ];
 
 /// Compiles the kernels of `files`, and only those of bf16 and of the smallest heads, with a mutation. Returns `None` if
@@ -156,13 +188,24 @@ fn run(program: &Path, run: Run) -> Result<Vec<u8>, String> {
 
 #[test]
 fn missing_barriers_and_waits_are_detected() {
-    let shipped = ["attention.cu", "attention_dense.cu", "experts.cu", "sums.cu"];
+    let shipped = [
+        "attention.cu",
+        "attention_dense.cu",
+        "experts.cu",
+        "panel_matmul_blocks.cu",
+        "row_ops.cu",
+        "sums.cu",
+    ];
     let Some(program) = compile("shipped", &shipped, None) else { return };
     let mut report = String::new();
     let selected = cases("mutations", MUTATIONS.into_iter().enumerate(), |(_, mutation)| mutation.stands);
     for (index, mutation) in selected {
         let want = run(&program, mutation.run).unwrap_or_else(|error| panic!("{error}"));
-        let file = if mutation.file == "sums.cuh" { "sums.cu" } else { mutation.file };
+        let file = match mutation.file {
+            "sums.cuh" => "sums.cu",
+            "panel_matmul.cuh" => "panel_matmul_blocks.cu",
+            file => file,
+        };
         let Some(program) = compile(&index.to_string(), &[file], Some(&mutation)) else { return };
         match run(&program, mutation.run) {
             Err(error) => println!("{}: {error}", mutation.file),
@@ -298,4 +341,56 @@ fn reduce_parts(emulator: &mut CudaEmulator) -> Result<Vec<u8>, String> {
     let config = LaunchConfig { grid: [2, 1, 1], threads: 1024, shared: 0 };
     emulator.launch("reduce_parts", config, &[ptr(parts), int(40), int(40), ptr(to)])?;
     download(emulator, to, 40 * 4)
+}
+
+/// RMSNorm of a row of 512 columns.
+fn norm_row(emulator: &mut CudaEmulator) -> Result<Vec<u8>, String> {
+    const COLUMNS: u64 = 512;
+    const NORM: u64 = 3;
+    let row = |seed| encode(Precision::F32, &numbers(COLUMNS as usize, seed));
+    let (x, weight) = (upload(emulator, &row(0))?, upload(emulator, &row(1))?);
+    let out = emulator.allocate(4 * COLUMNS as usize)?;
+    let epsilon = u64::from(1e-5_f32.to_bits());
+    let op = [NORM, x, 0, 0, 0, out, 0, COLUMNS, weight, 0, epsilon, 0, COLUMNS, 0, 0, 0];
+    let op = upload(emulator, &op.map(u64::to_le_bytes).concat())?;
+    let count = upload_i32(emulator, [1])?;
+    let config = LaunchConfig { grid: [1, 1, 1], threads: 256, shared: 4 * (COLUMNS as u32 + 2) };
+    let arguments = [ptr(op), int(1), ptr(count), int(COLUMNS as i64 + 2), int(0)];
+    emulator.launch("row_ops", config, &arguments)?;
+    download(emulator, out, 4 * COLUMNS as usize)
+}
+
+/// One row of 512 columns times two panels of random codes, with f16 scales.
+fn matmul_one(emulator: &mut CudaEmulator) -> Result<Vec<u8>, String> {
+    const MACROS: usize = 8;
+    /// Eight lines of codes and one of scales.
+    const MACRO_BYTES: usize = 9 * 64;
+    let code = |i: usize| (i * 2_654_435_761 >> 7) as u8;
+    let panels: Vec<u8> = (0..2 * MACROS * MACRO_BYTES)
+        .map(|i| match i % MACRO_BYTES {
+            // Scales between 0.03 and 0.06.
+            scale if scale >= 8 * 64 => {
+                if scale % 2 == 0 {
+                    code(i)
+                } else {
+                    0x2a
+                }
+            }
+            _ => code(i),
+        })
+        .collect();
+    let weights = upload(emulator, &panels)?;
+    // Integers, then a scale and a scaled sum for every 32 columns, and sums for every 16.
+    let integers =
+        (0..MACROS * 16).map(|i| i32::from_le_bytes([i, 2 * i, 3 * i, 5 * i].map(|i| code(i) / 2)));
+    let scales = numbers(MACROS * 4, 2).into_iter().map(|scale| scale.to_bits() as i32);
+    let input = upload_i32(emulator, integers.chain(scales).chain((0..MACROS * 4).map(|i| i as i32)))?;
+    let out = emulator.allocate(4 * 32)?;
+    let mut part = [weights, 0, out, 0].map(u64::to_le_bytes).concat();
+    part.extend([32, 0, 32, 0].map(u32::to_le_bytes).concat());
+    let (part, count) = (upload(emulator, &part)?, upload_i32(emulator, [1])?);
+    let config = LaunchConfig { grid: [1, 1, 1], threads: 256, shared: (MACROS * 64 / 2 * 3) as u32 };
+    let arguments = [ptr(part), int(1), ptr(input), ptr(count), int(MACROS as i64)];
+    emulator.launch("matmul_one_q4", config, &arguments)?;
+    download(emulator, out, 4 * 32)
 }

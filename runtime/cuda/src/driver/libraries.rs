@@ -29,9 +29,9 @@ pub(super) fn need_libraries() -> Result<()> {
         ]
     };
     let advice = [
-        "no CUDA driver: libcuda cannot be loaded; install NVIDIA's driver, or train with device = \"cpu\"",
-        "no NVRTC: libnvrtc cannot be loaded; install the CUDA toolkit, or train with device = \"cpu\"",
-        "no cuBLASLt: libcublasLt cannot be loaded; install the CUDA toolkit, or train with device = \"cpu\"",
+        "no CUDA driver: libcuda cannot be loaded; install NVIDIA's driver, or use the CPU",
+        "no NVRTC: libnvrtc cannot be loaded; install the CUDA toolkit, or use the CPU",
+        "no cuBLASLt: libcublasLt cannot be loaded; install the CUDA toolkit, or use the CPU",
     ];
     match there.iter().zip(advice).find(|(there, _)| !**there) {
         Some((_, advice)) => Err(Error::unsupported("device", advice)),
