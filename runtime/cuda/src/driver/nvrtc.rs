@@ -36,9 +36,13 @@ impl NvrtcProgram {
     }
 
     fn compile(&self, target: &str) -> std::result::Result<(), nvrtc::NvrtcError> {
+        self.compile_with(target, &[])
+    }
+
+    fn compile_with(&self, target: &str, more: &[&str]) -> std::result::Result<(), nvrtc::NvrtcError> {
         let target = format!("--gpu-architecture={target}");
         // Without the second option, NVRTC takes nested functions for host functions.
-        let mut options = vec!["--std=c++17", "-default-device", &target];
+        let mut options = [&["--std=c++17", "-default-device", &target], more].concat();
         options.extend(self.is_exact.then_some("--fmad=false"));
         // SAFETY: the program lives as long as `self`.
         unsafe { nvrtc::compile_program(self.program, &options) }
@@ -106,11 +110,11 @@ mod tests {
             eprintln!("skipped: no NVRTC");
             return;
         }
-        // PTX takes a fraction of the time of machine code, which `cargo xtask cuda` makes with nvcc.
+        // PTX that is not optimized takes a fraction of the time of machine code, which `cargo xtask cuda` makes with nvcc.
         for &source in KernelSource::ALL {
             let program = NvrtcProgram::new(source).unwrap_or_else(|error| panic!("{error}"));
             program
-                .compile("compute_80")
+                .compile_with("compute_80", &["--device-debug"])
                 .unwrap_or_else(|error| panic!("{}.cu: {error:?} {}", source.name, program.log()));
         }
         let source = KernelSource::ALL[KernelSource::ALL.len() - 1];
