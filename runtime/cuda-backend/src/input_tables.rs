@@ -433,10 +433,9 @@ impl InputTables {
         }
         if let Some((group, start)) = self.states {
             for (sequence, words) in batch.sequences.iter().zip(words[start..].chunks_exact_mut(2)) {
-                if let Some(&[before, now]) = table.blocks(*sequence, group) {
-                    words[0] = if before == NO_BLOCK { u32::MAX } else { before };
-                    words[1] = now;
-                }
+                let Some(&[before, now]) = table.blocks(*sequence, group) else { continue };
+                words[0] = if before == NO_BLOCK { u32::MAX } else { before };
+                words[1] = now;
             }
         }
     }

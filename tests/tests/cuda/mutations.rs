@@ -343,19 +343,20 @@ fn reduce_parts(emulator: &mut CudaEmulator) -> Result<Vec<u8>, String> {
     download(emulator, to, 40 * 4)
 }
 
-/// RMSNorm of a row of 512 columns.
+/// RMSNorm of a row of eight groups of 64 columns.
 fn norm_row(emulator: &mut CudaEmulator) -> Result<Vec<u8>, String> {
     const COLUMNS: u64 = 512;
+    const GROUP: u64 = 64;
     const NORM: u64 = 3;
     let row = |seed| encode(Precision::F32, &numbers(COLUMNS as usize, seed));
     let (x, weight) = (upload(emulator, &row(0))?, upload(emulator, &row(1))?);
     let out = emulator.allocate(4 * COLUMNS as usize)?;
     let epsilon = u64::from(1e-5_f32.to_bits());
-    let op = [NORM, x, 0, 0, 0, out, 0, COLUMNS, weight, 0, epsilon, 0, COLUMNS, 0, 0, 0];
+    let op = [NORM, x, 0, 0, 0, out, 0, COLUMNS, weight, 0, epsilon, 0, GROUP, 0, 0, 0];
     let op = upload(emulator, &op.map(u64::to_le_bytes).concat())?;
     let count = upload_i32(emulator, [1])?;
-    let config = LaunchConfig { grid: [1, 1, 1], threads: 256, shared: 4 * (COLUMNS as u32 + 2) };
-    let arguments = [ptr(op), int(1), ptr(count), int(COLUMNS as i64 + 2), int(0)];
+    let config = LaunchConfig { grid: [1, 1, 1], threads: 256, shared: 4 * (COLUMNS as u32 + 16) };
+    let arguments = [ptr(op), int(1), ptr(count), int(COLUMNS as i64 + 16), int(0)];
     emulator.launch("row_ops", config, &arguments)?;
     download(emulator, out, 4 * COLUMNS as usize)
 }
@@ -365,7 +366,7 @@ fn matmul_one(emulator: &mut CudaEmulator) -> Result<Vec<u8>, String> {
     const MACROS: usize = 8;
     /// Eight lines of codes and one of scales.
     const MACRO_BYTES: usize = 9 * 64;
-    let code = |i: usize| (i * 2_654_435_761 >> 7) as u8;
+    let code = |i: usize| ((i * 2_654_435_761) >> 7) as u8;
     let panels: Vec<u8> = (0..2 * MACROS * MACRO_BYTES)
         .map(|i| match i % MACRO_BYTES {
             // Scales between 0.03 and 0.06.
