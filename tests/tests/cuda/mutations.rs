@@ -1,4 +1,4 @@
-//! Copies of kernels from which one barrier or one wait is taken out, or in which a value is rounded once more: the
+//! Copies of kernels from which one barrier or one wait is taken out, or in which values are rounded otherwise: the
 //! emulator must detect each, or the tests of the kernels prove little about synchronization and bits.
 
 use std::path::{Path, PathBuf};
@@ -117,11 +117,11 @@ const MUTATIONS: [Mutation; 15] = [
         run: norm_row,
         stands: true,
     },
-    // A square and a sum are two roundings.
+    // The same product with its factors in another order.
     Mutation {
         file: "row_ops.cu",
-        text: "squares = fmaf(centered_value, centered_value, squares);",
-        replacement: "squares = centered_value * centered_value + squares;",
+        text: "(x[i] - shared[2 * index]) * shared[2 * index + 1] * weight[column];",
+        replacement: "(x[i] - shared[2 * index]) * (shared[2 * index + 1] * weight[column]);",
         run: norm_row,
         stands: true,
     },
