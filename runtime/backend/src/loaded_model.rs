@@ -134,12 +134,15 @@ impl LoadedModel {
         };
         let adapter = adapter.map(place).transpose()?;
         let kernels = Kernels::for_cpu(Cpu::detect().without(options.disabled_cpu_features));
-        let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
-        let cpu = CpuBackend { kernels, threads: threads.min(MAX_THREADS) };
+        let cpu;
         let backend: &dyn Backend = match (options.backend, options.device) {
             (Some(backend), _) => backend,
             (None, DeviceKind::Reference) => &ReferenceBackend,
-            (None, DeviceKind::Auto | DeviceKind::Cpu) => &cpu,
+            (None, DeviceKind::Auto | DeviceKind::Cpu) => {
+                let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
+                cpu = CpuBackend { kernels, threads: threads.min(MAX_THREADS) };
+                &cpu
+            }
         };
         let none = AdapterTensors::default();
         let tensors = adapter.as_ref().map_or(&none, |(tensors, _)| tensors);

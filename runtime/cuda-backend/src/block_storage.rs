@@ -22,8 +22,8 @@ impl DeviceBlocks {
     /// Allocates all blocks, filled with zeros.
     pub(crate) fn new(device: &SharedDevice, layout: KvStorageLayout, blocks: &BlockLayout) -> Result<Self> {
         let mut pools = Vec::with_capacity(blocks.groups.len());
-        for (index, group) in blocks.groups.iter().enumerate() {
-            let pool = device.allocate(4 * layout.block_words(index).saturating_mul(group.block_count))?;
+        for (bytes, group) in layout.block_bytes().into_iter().zip(&blocks.groups) {
+            let pool = device.allocate(bytes.saturating_mul(group.block_count))?;
             let mut clear = CommandList::new(Precision::F32);
             clear.clear(pool.ptr, pool.bytes);
             device.lock().run_uncaptured(&clear)?;

@@ -16,7 +16,6 @@ use siskin_kernels::ops::attention::{BLOCK, CHUNK, part_size};
 use siskin_kernels::ops::rope;
 
 use crate::block_storage::DeviceBlocks;
-use crate::input_tables::max_chunks;
 use crate::launches::{FEW_ROWS, LaunchShape, LoweredPass, Places};
 use crate::lowering::{PassContext, lower_plan};
 use crate::memory::{DeviceMemory, SharedDevice};
@@ -123,7 +122,6 @@ impl PreparedPass {
 pub(crate) struct CudaExecutable {
     device: SharedDevice,
     model: Arc<UploadedModel>,
-    limits: ExecutionLimits,
     passes: Vec<PreparedPass>,
     blocks: DeviceBlocks,
     workspace: DeviceMemory,
@@ -146,7 +144,7 @@ impl CudaExecutable {
     ) -> Result<Self> {
         let plan = MemoryPlan::new(model, limits)?;
         let storage = KvStorageLayout::new(&limits.passes, &limits.block_layout)?;
-        check_memory(device, plan.bytes() + storage.bytes(&limits.block_layout))?;
+        check_memory(device, plan.bytes().saturating_add(storage.bytes(&limits.block_layout)))?;
         let blocks = DeviceBlocks::new(device, storage, &limits.block_layout)?;
         let (arena, scratch) = (aligned(4 * plan.arena_words), aligned(4 * plan.scratch_words));
         let workspace = device.allocate(arena + scratch + aligned(4 * plan.part_words))?;
@@ -179,7 +177,6 @@ impl CudaExecutable {
         Ok(Self {
             device: device.clone(),
             model: Arc::clone(model),
-            limits: limits.clone(),
             passes,
             blocks,
             workspace,
@@ -210,7 +207,7 @@ impl Executable for CudaExecutable {
             tables.fill(&pass.ropes, batch, input.block_table, &self.blocks.layout, &mut self.words)?;
         let is_split = bucket.rows <= FEW_ROWS && bucket.lowered.can_split();
         let chunks = match is_split {
-            true => max_chunks(self.limits.passes[input.pass].graph.attentions(), batch, input.block_table),
+            true => tables.max_chunks(&self.words, rows),
             false => 0,
         };
         let shape = LaunchShape {

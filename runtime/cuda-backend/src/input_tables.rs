@@ -289,6 +289,15 @@ impl InputTables {
         base + 4 * place as DevicePtr
     }
 
+    /// Returns the maximum number of chunks of keys that one of `rows` rows in filled tables attends to in its first
+    /// range.
+    pub(crate) fn max_chunks(&self, words: &[u32], rows: usize) -> usize {
+        let ranges =
+            self.masks.iter().flat_map(|(_, start)| words[*start..].chunks_exact(RANGE_WORDS).take(rows));
+        let chunks = ranges.map(|range| range[RUNS] as usize / CHUNK - range[0] as usize / CHUNK + 1);
+        chunks.max().unwrap_or(1)
+    }
+
     /// Returns where block lists begin.
     pub(crate) fn lists(&self) -> usize {
         self.lists
@@ -359,13 +368,12 @@ impl InputTables {
     }
 
     fn fill_floats(&self, ropes: &[RopeTable], batch: &Batch, words: &mut [u32]) {
-        let mut angles = [0.0; 1024];
         for &(rope, start, columns) in &self.ropes {
+            let mut angles = vec![0.0; columns];
             for (row, token) in batch.rows.iter().enumerate() {
-                let angles = &mut angles[..columns];
-                token.rope_frequencies(&ropes[rope], angles);
+                token.rope_frequencies(&ropes[rope], &mut angles);
                 let out = &mut words[start + row * columns..][..columns];
-                out.iter_mut().zip(angles).for_each(|(word, angle)| *word = angle.to_bits());
+                out.iter_mut().zip(&angles).for_each(|(word, angle)| *word = angle.to_bits());
             }
         }
         if let Some((start, _)) = self.external {
@@ -475,26 +483,4 @@ impl InputTables {
         }
         Ok(end)
     }
-}
-
-/// Returns the maximum number of chunks of keys that a row of the batch attends to in its first range.
-pub(crate) fn max_chunks<'a>(
-    attentions: impl Iterator<Item = &'a Attention>,
-    batch: &Batch,
-    table: &BlockTable,
-) -> usize {
-    let mut chunks = 1;
-    let mut seen: [Option<AttentionMask>; 4] = [None; 4];
-    for attention in attentions {
-        if seen.contains(&Some(attention.attention_mask)) {
-            continue;
-        }
-        seen.rotate_right(1);
-        seen[0] = Some(attention.attention_mask);
-        for token in &batch.rows {
-            let (first, last) = attention.seen(place(*token, table));
-            chunks = chunks.max(last / CHUNK - first / CHUNK + 1);
-        }
-    }
-    chunks
 }

@@ -1,5 +1,6 @@
 //! The launches of a pass, and the command list for a batch.
 
+use siskin_cuda::int;
 use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision};
 use siskin_graph::{Attention, RowKind};
 use siskin_kernels::ops::attention::{CacheType, padded};
@@ -364,8 +365,4 @@ fn append_experts(
 
 pub(crate) fn cache_name(cache: CacheType) -> &'static str {
     CacheType::NAMES.iter().find(|(kind, _)| *kind == cache).map_or("f32", |(_, name)| name)
-}
-
-pub(crate) fn int(number: usize) -> KernelArgument {
-    siskin_cuda::int(number)
 }

@@ -15,7 +15,8 @@
 //!   of the CPU's blocks, so that sequences can be saved on one and restored on the other.
 //!
 //! The kernels are `row_ops`, `panel_matmul_*`, `kv_store`, `paged_attention`, `expert_*`, `recurrence` and `gather_taps`
-//! in `runtime/cuda/kernels/`. Each floating-point operation is one IEEE rounding in the order that the contracts in `kernels/src/ops/` state.
+//! in `runtime/cuda/kernels/`. Each floating-point operation is one IEEE rounding in the order that the contracts in
+//! `kernels/src/ops/` state.
 
 mod backend;
 mod block_storage;

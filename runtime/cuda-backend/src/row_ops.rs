@@ -4,9 +4,20 @@ use siskin_cuda::PointwiseFunction;
 use siskin_device::DevicePtr;
 use siskin_graph::ActivationFunction;
 
-/// What an operation does. The order is that of `RowOpCode` in `runtime/cuda/kernels/row_ops.cu`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowOpCode {
+macro_rules! row_op_codes {
+    ($($name:ident,)*) => {
+        /// What an operation does. The order is that of `RowOpCode` in `runtime/cuda/kernels/row_ops.cu`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum RowOpCode {
+            $($name,)*
+        }
+
+        #[cfg(test)]
+        const CODES: &[RowOpCode] = &[$(RowOpCode::$name,)*];
+    };
+}
+
+row_op_codes! {
     Copy,
     Select,
     Embed,
@@ -166,25 +177,8 @@ mod tests {
             .map(|name| name.trim().trim_start_matches("ROW_").replace('_', "").to_lowercase())
             .filter(|name| !name.is_empty())
             .collect();
-        use RowOpCode::*;
-        let codes = [
-            Copy,
-            Select,
-            Embed,
-            Norm,
-            Rope,
-            Pointwise,
-            Gate,
-            ClampedGate,
-            Add,
-            Affine,
-            RepeatColumns,
-            Quantize,
-            QuantizeRotated,
-            StoreKv,
-        ];
-        let own: Vec<String> = codes.iter().map(|code| format!("{code:?}").to_lowercase()).collect();
+        let own: Vec<String> = CODES.iter().map(|code| format!("{code:?}").to_lowercase()).collect();
         assert_eq!(names, own);
-        assert!(codes.iter().zip(0..).all(|(code, number)| *code as u64 == number));
+        assert!(CODES.iter().zip(0..).all(|(code, number)| *code as u64 == number));
     }
 }

@@ -36,7 +36,7 @@ impl UploadedWeights {
     pub(crate) fn matrix(&self, id: WeightId) -> Result<UploadedMatrix> {
         match self.0.get(id) {
             Some(DeviceWeight::Matrix(matrix)) => Ok(*matrix),
-            _ => Err(Error::argument("graph", format!("weight {id} is no matrix"))),
+            _ => Err(Error::argument("graph", format!("weight {id} is not a matrix"))),
         }
     }
 

@@ -17,8 +17,6 @@ __device__ __forceinline__ float smaller(float a, float b) { return a < b ? a : 
 
 __device__ __forceinline__ float absolute(float x) { return __uint_as_float(__float_as_uint(x) & 0x7fffffff); }
 
-__device__ __forceinline__ bool is_finite(float x) { return (__float_as_uint(x) & 0x7fffffff) < 0x7f800000; }
-
 // Returns e^x for x within the range of exp_exact.
 __device__ __forceinline__ float exp_within(float x) {
     float n = round_even(x * 1.44269502e+00f);

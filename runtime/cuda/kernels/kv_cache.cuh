@@ -61,7 +61,7 @@ __device__ __forceinline__ IntegerScale row_integer_scale(const float* row, int 
     float largest = 0.0f;
     int bad = 0;
     for (int i = lane(); i < columns; i += LANES) {
-        bad |= !is_finite(row[i]);
+        bad |= !isfinite(row[i]);
         largest = larger(absolute(row[i]), largest);
     }
 #pragma unroll
@@ -82,6 +82,6 @@ __device__ __forceinline__ IntegerScale rotated_integer_scale(const float* row, 
     bool bad = !(by_largest.scale == by_largest.scale);
     IntegerScale scale = {0.0f, 0.0f};
     if (!(squares < 1.17549435e-38f)) scale = larger_scale(by_largest, integer_scale(sqrtf(squares), 46000.0f));
-    if (bad || !is_finite(scale.scale)) return {__uint_as_float(0x7fc00000), 0.0f};
+    if (bad || !isfinite(scale.scale)) return {__uint_as_float(0x7fc00000), 0.0f};
     return scale;
 }

@@ -11,11 +11,6 @@
 
 typedef unsigned char byte;
 
-__device__ __forceinline__ float half_at(const byte* place) {
-    f16 x = *reinterpret_cast<const f16*>(place);
-    return to_f32(x);
-}
-
 __device__ __forceinline__ float half_of_bits(unsigned bits) {
     f16 x;
     x.bits = (unsigned short)bits;

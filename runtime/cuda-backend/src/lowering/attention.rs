@@ -2,13 +2,14 @@
 
 use siskin_backend::kv_storage::LayerPlace;
 use siskin_backend::plan::BufferView;
+use siskin_cuda::int;
 use siskin_device::KernelArgument;
 use siskin_format::{Error, Result};
 use siskin_graph::{Attention, AttentionMask, LinformerProjection, RowKind};
 use siskin_kernels::ops::attention::CacheType;
 
 use super::Lowering;
-use crate::launches::{AttentionStep, LoweredStep, ProjectedStore, QUERIES, cache_name, int};
+use crate::launches::{AttentionStep, LoweredStep, ProjectedStore, QUERIES, cache_name};
 use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode};
 
 impl Lowering<'_> {
@@ -72,18 +73,10 @@ impl Lowering<'_> {
             // The next step of the plan may reuse the memory of keys and values.
             return self.flush();
         }
-        let rest = [
-            KernelArgument::Ptr(keys.ptr),
-            KernelArgument::Ptr(values.ptr),
-            int(keys.stride),
-            int(values.stride),
-            int(attention.head_size),
-            KernelArgument::Ptr(self.table(blocks)),
-            KernelArgument::Ptr(self.table(positions)),
-            KernelArgument::Ptr(self.table(self.tables.count(RowKind::Tokens))),
-        ];
+        let rest = [blocks, positions, self.tables.count(RowKind::Tokens)];
+        let rest = rest.map(|place| KernelArgument::Ptr(self.table(place)));
         let kernel = format!("kv_store_{}", cache_name(cache));
-        let arguments = [&layer[..], &rest].concat();
+        let arguments = [&layer[..], &key_values([keys, values], attention), &rest].concat();
         self.launch(LoweredStep::Launch { kernel, heads: attention.kv_heads, threads: 128, arguments });
     }
 
@@ -96,14 +89,8 @@ impl Lowering<'_> {
         (place, layer): (LayerPlace, [KernelArgument; 4]),
     ) -> Result<()> {
         let (tables, sequences) = (self.tables.group(place.group), self.tables.sequences());
-        let [keys, values] = views.map(|view| self.rows(view));
         let weights = |id| KernelArgument::Ptr(self.context.weights.vector(Some(id)));
         let rest = [
-            KernelArgument::Ptr(keys.ptr),
-            KernelArgument::Ptr(values.ptr),
-            int(keys.stride),
-            int(values.stride),
-            int(attention.head_size),
             weights(projection.keys),
             weights(projection.values),
             int(projection.positions),
@@ -119,7 +106,8 @@ impl Lowering<'_> {
             ),
             heads: attention.kv_heads,
             count: projection.count,
-            arguments: [&layer[..], &rest].concat(),
+            arguments: [&layer[..], &key_values(views.map(|view| self.rows(view)), attention), &rest]
+                .concat(),
         };
         self.launch(LoweredStep::StoreProjected(step));
         Ok(())
@@ -187,8 +175,14 @@ impl Lowering<'_> {
     }
 }
 
+/// Returns the arguments of kernels that store keys and values.
+fn key_values([keys, values]: [DeviceRows; 2], attention: &Attention) -> [KernelArgument; 5] {
+    let [at_keys, at_values] = [keys, values].map(|rows| KernelArgument::Ptr(rows.ptr));
+    [at_keys, at_values, int(keys.stride), int(values.stride), int(attention.head_size)]
+}
+
 /// Returns whether the keys of a row are one range, so that they can be split among blocks.
-pub(crate) fn can_split(attention: &Attention) -> bool {
+fn can_split(attention: &Attention) -> bool {
     !matches!(
         attention.attention_mask,
         AttentionMask::LongformerLocal(_)

@@ -1,14 +1,14 @@
 //! Lowers matmuls, and mixtures of experts.
 
 use siskin_backend::plan::{BufferView, Epilogue, MatmulPart};
-use siskin_cuda::PointwiseFunction;
+use siskin_cuda::{PointwiseFunction, int};
 use siskin_device::{DevicePtr, KernelArgument};
 use siskin_format::Result;
 use siskin_graph::{Routing, RowKind};
 use siskin_kernels::panel::{InputKind, PanelType, ROWS};
 
 use super::Lowering;
-use crate::launches::{LoweredStep, THREADS, int};
+use crate::launches::{LoweredStep, THREADS};
 use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode, gated, pointwise};
 
 /// The bytes of a matrix in the parts of a matmul launch: `MatmulPart` in `panel_matmul.cuh`.
@@ -40,7 +40,7 @@ impl Lowering<'_> {
         parts: &[(usize, MatmulPart)],
     ) -> Result<()> {
         self.flush();
-        let mut parts_of_type: Vec<(PanelType, Vec<(usize, EncodedPart)>)> = Vec::new();
+        let mut parts_of_type = PartsOfType::default();
         for (expert, part) in parts {
             let matrix = self.context.weights.matrix(part.weight)?;
             let encoded = EncodedPart {
@@ -51,17 +51,11 @@ impl Lowering<'_> {
                 outputs: part.to.columns,
                 columns: matrix.columns,
             };
-            match parts_of_type.iter_mut().find(|(panel, _)| *panel == matrix.panel) {
-                Some((_, list)) => list.push((*expert, encoded)),
-                None => parts_of_type.push((matrix.panel, vec![(*expert, encoded)])),
-            }
+            parts_of_type.push(matrix.panel, (*expert, encoded));
         }
-        let input = match kind {
-            InputKind::Float => self.rows(input),
-            InputKind::Quantized | InputKind::Rotated => DeviceRows { stride: 0, ..self.rows(input) },
-        };
+        let input = self.operand(input, kind);
         let slots = self.rows(slots).ptr;
-        for (panel, list) in parts_of_type {
+        for (panel, list) in parts_of_type.0 {
             let start = self.constants.len();
             list.iter().for_each(|(expert, part)| part.write(*expert, &mut self.constants));
             let panels = list.iter().map(|(_, part)| part.outputs.div_ceil(ROWS)).max().unwrap_or(0);
@@ -98,7 +92,7 @@ impl Lowering<'_> {
             ptr: self.context.places.scratch + 4 * (index * width) as DevicePtr,
             stride: parts.len() * width,
         };
-        let mut parts_of_type: Vec<(PanelType, Vec<EncodedPart>)> = Vec::new();
+        let mut parts_of_type = PartsOfType::default();
         for (index, part) in parts.iter().enumerate() {
             let matrix = self.context.weights.matrix(part.weight)?;
             let bias = match self.context.weights.vector(part.bias) {
@@ -114,16 +108,10 @@ impl Lowering<'_> {
                 outputs: part.to.columns,
                 columns: matrix.columns,
             };
-            match parts_of_type.iter_mut().find(|(panel, _)| *panel == matrix.panel) {
-                Some((_, list)) => list.push(encoded),
-                None => parts_of_type.push((matrix.panel, vec![encoded])),
-            }
+            parts_of_type.push(matrix.panel, encoded);
         }
-        let input = match kind {
-            InputKind::Float => self.rows(input),
-            InputKind::Quantized | InputKind::Rotated => DeviceRows { stride: 0, ..self.rows(input) },
-        };
-        for (panel, list) in parts_of_type {
+        let input = self.operand(input, kind);
+        for (panel, list) in parts_of_type.0 {
             let (start, mut panels) = (self.constants.len(), 0);
             for part in &list {
                 part.write(panels, &mut self.constants);
@@ -139,6 +127,14 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// Returns the left operand of a matmul; quantized rows have no gaps, and kernels take no stride for them.
+    fn operand(&self, input: BufferView, kind: InputKind) -> DeviceRows {
+        match kind {
+            InputKind::Float => self.rows(input),
+            InputKind::Quantized | InputKind::Rotated => DeviceRows { stride: 0, ..self.rows(input) },
+        }
+    }
+
     /// Returns the operation that computes an epilogue from the outputs of one matrix or two.
     fn epilogue(&self, after: Epilogue, scratch: [DeviceRows; 2], to: BufferView) -> Option<EncodedRowOp> {
         let (out, columns) = (self.rows(to), to.columns);
@@ -149,6 +145,24 @@ impl Lowering<'_> {
                 Some(pointwise(op, PointwiseFunction::Activation(function), 0.0))
             }
             Epilogue::Gate(function) => Some(gated(function, scratch[0], scratch[1], out, columns)),
+        }
+    }
+}
+
+/// The matrices of a step by panel type, each of which is a launch.
+struct PartsOfType<T>(Vec<(PanelType, Vec<T>)>);
+
+impl<T> Default for PartsOfType<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> PartsOfType<T> {
+    fn push(&mut self, panel: PanelType, part: T) {
+        match self.0.iter_mut().find(|(known, _)| *known == panel) {
+            Some((_, list)) => list.push(part),
+            None => self.0.push((panel, vec![part])),
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Lowers operations that compute each row by itself.
 
 use siskin_backend::plan::{BufferView, RowOp};
-use siskin_cuda::PointwiseFunction;
+use siskin_cuda::{PointwiseFunction, int};
 use siskin_device::KernelArgument;
 use siskin_format::{Error, Result};
 use siskin_graph::{NormKind, RowKind};
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 
-use super::{Lowering, PassContext, unsupported};
+use super::{Lowering, unsupported};
 use crate::input_tables::Taps;
-use crate::launches::{THREADS, int};
+use crate::launches::THREADS;
 use crate::row_ops::{DeviceRows, EncodedRowOp, RowOpCode, bits, gated, pointwise};
 use crate::weights::UploadedMatrix;
 
@@ -67,16 +67,14 @@ impl Lowering<'_> {
             RowOp::SelectOutputs { from, to } => {
                 unary(self, RowOpCode::Select, from, to).parameters([self.table(self.tables.output_rows)])
             }
-            RowOp::Norm { kind, weight, bias, epsilon, from, to } => {
-                let group = weights_len(self.context, weight);
-                unary(self, RowOpCode::Norm, from, to).parameters([
+            RowOp::Norm { kind, weight, bias, epsilon, from, to } => unary(self, RowOpCode::Norm, from, to)
+                .parameters([
                     weights.vector(Some(weight)),
                     weights.vector(bias),
                     bits(epsilon),
                     u64::from(kind == NormKind::Layer),
-                    group as u64,
-                ])
-            }
+                    weights.vector_len(weight) as u64,
+                ]),
             RowOp::Rope { cos_sin, head_size, from, to } => unary(self, RowOpCode::Rope, from, to)
                 .other(self.rows(cos_sin))
                 .parameters([head_size as u64, cos_sin.columns as u64 / 2]),
@@ -116,11 +114,13 @@ impl Lowering<'_> {
                 let from = DeviceRows { ptr: self.table(place), stride: to.columns };
                 EncodedRowOp::new(RowOpCode::Copy, from, self.rows(to), to.columns)
             }
-            RowOp::Im2col { .. } | RowOp::L2Normalize { .. } | RowOp::DecayGate { .. } => {
-                return Err(unsupported("linear attention"));
-            }
-            RowOp::Route { .. } | RowOp::Dispatch { .. } | RowOp::Combine { .. } => {
-                return Err(Error::argument("graph", "operations of experts have kernels of their own"));
+            RowOp::Im2col { .. }
+            | RowOp::L2Normalize { .. }
+            | RowOp::DecayGate { .. }
+            | RowOp::Route { .. }
+            | RowOp::Dispatch { .. }
+            | RowOp::Combine { .. } => {
+                return Err(Error::argument("graph", "this operation has a kernel of its own"));
             }
         })
     }
@@ -181,8 +181,4 @@ impl Lowering<'_> {
             _ => return None,
         })
     }
-}
-
-fn weights_len(context: &PassContext<'_>, weight: siskin_graph::WeightId) -> usize {
-    context.weights.vector_len(weight)
 }

@@ -1,12 +1,13 @@
 //! Lowers linear attention and what reads its recurrent states.
 
 use siskin_backend::plan::BufferView;
+use siskin_cuda::int;
 use siskin_device::KernelArgument;
 use siskin_format::{Error, Result};
 use siskin_graph::{LinearAttention, StateUpdate, WeightId};
 
 use super::Lowering;
-use crate::launches::{LoweredStep, THREADS, int};
+use crate::launches::{LoweredStep, THREADS};
 use crate::row_ops::DeviceRows;
 
 impl Lowering<'_> {
