@@ -7,6 +7,7 @@ use siskin_graph::{
     OutputHead, RelativePositionBias, RopeTable, RowKind, StateUpdate, ValueShape, Weight, WeightRole, op,
 };
 use siskin_tests::cuda::{TestDevice, decode, encode};
+use siskin_tests::extent::cases;
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
@@ -291,16 +292,30 @@ fn execution_mode_changes_no_bit() {
     let bias = RelativePositionBias { table: 0, buckets: 8, max_distance: 20, bidirectional: true };
     let description = Attention { bias: Some(bias), ..attention(2, 1, 24, AttentionMask::Causal(None)) };
     let plain = attention(2, 1, 24, AttentionMask::Causal(None));
-    let attending = [attend(&[150, 7], description, &[16]), attend(&[150, 7], plain, &[])];
-    for case in attending.into_iter().chain([recur(StateUpdate::GatedDelta, [6, 37])]) {
-        for precision in [Precision::F32, Precision::Bf16] {
-            let results = ExecutionMode::ALL.map(|mode| {
-                let mut device = device()?;
-                device.set_mode(mode).unwrap();
-                Some(case.run(device, precision, &case.parameters))
-            });
-            assert!(results.iter().all(|result| *result == results[0]), "{precision:?}");
-        }
+    let with_bias = || attend(&[150, 7], description.clone(), &[16]);
+    let without = || attend(&[150, 7], plain.clone(), &[]);
+    let states = || recur(StateUpdate::GatedDelta, [6, 37]);
+    let all = [
+        (with_bias(), Precision::F32),
+        (without(), Precision::Bf16),
+        (states(), Precision::F32),
+        (with_bias(), Precision::Bf16),
+        (without(), Precision::F32),
+        (states(), Precision::Bf16),
+    ];
+    // Each operation, in one precision.
+    let mut count = 0;
+    let first = |_: &_| {
+        count += 1;
+        count <= 3
+    };
+    for (case, precision) in cases("operations and precisions", all, first) {
+        let results = ExecutionMode::ALL.map(|mode| {
+            let mut device = device()?;
+            device.set_mode(mode).unwrap();
+            Some(case.run(device, precision, &case.parameters))
+        });
+        assert!(results.iter().all(|result| *result == results[0]), "{precision:?}");
     }
 }
 
