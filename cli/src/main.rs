@@ -27,6 +27,7 @@ mod perplexity;
 mod rerank;
 mod run;
 mod serve;
+mod structured_output;
 mod suggestions;
 mod summarize;
 mod table;

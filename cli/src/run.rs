@@ -2,10 +2,12 @@
 
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
+use crate::structured_output::StructuredOutputArgs;
 use crate::template_args::TemplateArgs;
 use crate::terminal::printable;
 use crate::{built_in_model, input_path, interrupt, output};
 use serde_json::{Value, json};
+use siskin::constraint::StructuredOutput;
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache};
@@ -62,6 +64,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     text: TextArgs,
     #[command(flatten)]
+    structured_output: StructuredOutputArgs,
+    #[command(flatten)]
     cache: ResultCacheArgs,
     /// Semantic cache: with this embedding model, return the earlier response to a prompt with nearly the same
     /// meaning
@@ -90,6 +94,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = "cannot be combined with --raw, which does not apply the chat template";
         return Err(Error::argument("--template-var, --tools, --documents", message));
     }
+    let output = args.structured_output.output()?;
+    if cache.is_some() && output.is_some() {
+        let message = "cannot be combined with the options of structured output";
+        return Err(Error::argument("--result-cache", message));
+    }
     let prompt = args.prompt()?;
     let model = open.model(&args.model, &args.model_args)?;
     if model.graphs().encoder.is_some() {
@@ -102,14 +111,16 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     options.sampler.log_probabilities = args.logprobs || args.top_logprobs.is_some();
     options.sampler.top_log_probabilities = args.top_logprobs.unwrap_or(0);
     interrupt::listen()?;
-    let Some(cache) = cache else { return answer(args, open, &model, &prompt, options).map(drop) };
+    let Some(cache) = cache else {
+        return answer(args, open, &model, &prompt, options, output.as_ref()).map(drop);
+    };
     let before: Vec<Message> = args.system.iter().map(|text| Message::new("system", text)).collect();
     let mut question = CacheQuery::new(&model, &before, &prompt, &options, args.generate())?;
     match find(args, open, &cache, &mut question)? {
         Some((found, similarity)) => repeat(args, open, &found, similarity)?,
         None => {
             let TimedAnswer { text, tokens, finish_reason, .. } =
-                answer(args, open, &model, &prompt, options)?;
+                answer(args, open, &model, &prompt, options, None)?;
             if let Some(finish_reason) = finish_reason {
                 cache.insert_answer(&question, &CachedAnswer { text, tokens, finish_reason })?;
             }
@@ -224,9 +235,11 @@ fn answer(
     model: &Model,
     prompt: &str,
     options: SessionOptions,
+    output: Option<&StructuredOutput>,
 ) -> Result<TimedAnswer> {
     let seed = options.sampler.seed;
     let mut session = model.session(options)?;
+    session.set_structured_output(output)?;
     if let Some(system) = &args.system {
         session.add_message("system", system);
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+mod structured_output;
+
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
     Admission, CacheSalt, Drive, Engine, EngineOptions, GenerationEvent, GenerationRequest, GenerationStream,

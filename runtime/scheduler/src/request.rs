@@ -109,6 +109,8 @@ pub struct RequestState {
     pub preemptions: u32,
     /// Its reader is too slow: it keeps its blocks and is not scheduled.
     pub is_paused: bool,
+    /// How many of the last tokens needed no logits. They are processed together with the token before them.
+    pub forced: usize,
     /// How often guesses of its tokens are right.
     pub(crate) acceptance: Acceptance,
     /// Passes since guesses were last used, of those that had any.
@@ -116,7 +118,7 @@ pub struct RequestState {
 }
 
 impl RequestState {
-    /// Returns the number of tokens that are not in the KV cache yet; one while it decodes.
+    /// Returns the number of tokens that are not in the KV cache yet; one while it decodes, if none was forced.
     pub fn remaining(&self) -> usize {
         self.tokens.len() - self.computed
     }
@@ -126,9 +128,9 @@ impl RequestState {
         self.max_length - self.tokens.len()
     }
 
-    /// Returns whether one token is left to process, as after every generated token.
+    /// Returns whether no more than the last sampled token, and those that were forced after it, are left to process.
     pub fn decodes(&self) -> bool {
-        self.remaining() == 1
+        self.remaining() <= 1 + self.forced
     }
 }
 

@@ -17,6 +17,7 @@
 //! All of them return an [`Error`] that names what was wrong and where, and all can be canceled from another thread.
 
 pub mod beam_search;
+pub mod constraint;
 pub mod encoder;
 pub mod logits_processors;
 mod model;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
 
+use crate::constraint::{ConstraintCompiler, StructuredOutput, TokenConstraint};
 use crate::{Error, Result};
 use siskin_backend::external_model::{ExternalModel, NamedTensor};
 use siskin_backend::governor::Governor;
@@ -24,6 +25,7 @@ use siskin_tokenizer::Tokenizer;
 pub struct Model {
     loaded: Arc<LoadedModel>,
     tokenizer: Option<Arc<Tokenizer>>,
+    constraints: Arc<ConstraintCompiler>,
 }
 
 impl Model {
@@ -62,7 +64,7 @@ impl Model {
     /// Creates a model from one that is on its device, as the functions of other crates that open files return it.
     pub fn new(loaded: LoadedModel) -> Result<Self> {
         let tokenizer = loaded.file.tokenizer().map(Tokenizer::open).transpose()?;
-        Ok(Self { loaded: Arc::new(loaded), tokenizer: tokenizer.map(Arc::new) })
+        Ok(Self { loaded: Arc::new(loaded), tokenizer: tokenizer.map(Arc::new), constraints: Arc::default() })
     }
 
     /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
@@ -157,6 +159,16 @@ impl Model {
     /// Returns the token ids that end a generation; empty without a tokenizer.
     pub fn end_ids(&self) -> &[u32] {
         self.tokenizer.as_deref().map_or(&[], Tokenizer::end_ids)
+    }
+
+    /// Compiles a constraint for the tokens of the model, or returns it from the cache.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if a grammar or schema is invalid, and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for those that cannot be enforced.
+    pub fn constraint(&self, output: &StructuredOutput) -> Result<Box<dyn TokenConstraint>> {
+        let tokenizer = self.tokenizer.as_ref().ok_or_else(Tokenizer::missing)?;
+        self.constraints.compile(output, tokenizer, self.choices())
     }
 
     /// Returns the kernels that compute the model.

@@ -15,7 +15,7 @@ use siskin_format::JsonFields;
 
 use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
-use super::{ResponseHeader, log_probabilities};
+use super::{ResponseHeader, log_probabilities, structured_output};
 use crate::body;
 use crate::error::ApiError;
 use crate::response::{self, Response};
@@ -31,12 +31,6 @@ struct ContentPart {
     text: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct ResponseFormat {
-    #[serde(rename = "type")]
-    kind: String,
-}
-
 /// Answers a request.
 pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let mut fields = body::fields(&body)?;
@@ -50,9 +44,10 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let top = log_probability_fields(&mut fields)?;
     let streaming = Streaming::take(&mut fields)?;
     reject_unsupported(&mut fields)?;
+    let output = structured_output::take(&mut fields)?;
     let mut sampling = SamplingFields::take(fields)?;
     sampling.limit(max_completion_tokens);
-    let variants = sampling.variants(top, state.max_tokens)?;
+    let variants = sampling.variants(top, output, state.max_tokens)?;
     let choices = Choices::submit(state, &model, vec![prompt], variants).await?;
     let header = ResponseHeader::new("chatcmpl");
     let renderer = ChatRenderer { header, has_log_probabilities: top.is_some() };
@@ -98,11 +93,6 @@ fn reject_unsupported(fields: &mut JsonFields<'_>) -> Result<(), ApiError> {
         return Err(ApiError::invalid("tool_choice", "tool calls are not supported yet"));
     }
     fields.ignore(&["parallel_tool_calls"]);
-    let format: Option<ResponseFormat> = fields.take("response_format")?;
-    if let Some(format) = format.filter(|format| format.kind != "text") {
-        let message = format!("`{}` is not supported yet; expected `text`", format.kind);
-        return Err(ApiError::invalid("response_format", message));
-    }
     let modalities: Option<Vec<String>> = fields.take("modalities")?;
     if modalities.is_some_and(|modalities| modalities.iter().any(|name| name != "text")) {
         return Err(ApiError::invalid("modalities", "only `text` is supported"));

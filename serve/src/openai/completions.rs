@@ -11,7 +11,7 @@ use siskin::serving::PromptInput;
 use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::log_probabilities::CompletionLogProbabilities;
 use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
-use super::{ResponseHeader, TextInput};
+use super::{ResponseHeader, TextInput, structured_output};
 use crate::body;
 use crate::error::ApiError;
 use crate::response::{self, Response};
@@ -45,11 +45,12 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let streaming = Streaming::take(&mut fields)?;
     let best_of: Option<usize> = fields.take("best_of")?;
     reject_unsupported(&mut fields)?;
+    let output = structured_output::take(&mut fields)?;
     let sampling = SamplingFields::take(fields)?;
     if best_of.is_some_and(|best_of| best_of != sampling.choices()) {
         return Err(ApiError::invalid("best_of", "is not supported; use `n`"));
     }
-    let variants = sampling.variants(top, state.max_tokens)?;
+    let variants = sampling.variants(top, output, state.max_tokens)?;
     let choices = Choices::submit(state, &model, prompts, variants).await?;
     let log_probabilities = match top {
         Some(_) => (0..choices.count()).map(|_| CompletionLogProbabilities::default()).collect(),

@@ -11,6 +11,7 @@ mod log_probabilities;
 pub(crate) mod model_list;
 
 mod sampling;
+mod structured_output;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use serde::Deserialize;
+use siskin::constraint::StructuredOutput;
 use siskin::sample::SamplerOptions;
 use siskin::serving::{CacheSalt, ClientId, GenerationRequest, PromptInput, RequestClass};
 
@@ -114,6 +115,7 @@ impl SamplingFields {
     pub(super) fn variants(
         &self,
         top_log_probabilities: Option<usize>,
+        structured_output: Option<StructuredOutput>,
         max_tokens: usize,
     ) -> Result<Vec<GenerationRequest>, ApiError> {
         let choices = self.choices();
@@ -137,6 +139,7 @@ impl SamplingFields {
         let first = GenerationRequest {
             max_tokens: self.max_tokens.unwrap_or(usize::MAX).min(max_tokens),
             sampler: self.sampler(top_log_probabilities)?,
+            structured_output,
             stop,
             class: match self.priority.unwrap_or(0) {
                 ..0 => RequestClass::Interactive,

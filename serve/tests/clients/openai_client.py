@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from typing import Literal
 
 import openai
+import pydantic
 
 SISKIN, DECODER, ENCODER = sys.argv[1:4]
 CHAT = [
@@ -203,7 +205,7 @@ def check_errors(client):
         "max_tokens": {"max_tokens": 0},
         "stop": {"stop": ["a"] * 17},
         "logit_bias": {"logit_bias": {"word": 1}},
-        "response_format": {"response_format": {"type": "json_object"}},
+        "response_format": {"response_format": {"type": "xml"}},
         "messages": {"messages": []},
         "tools": {"tools": [{"type": "function", "function": {"name": "f"}}]},
     }.items():
@@ -218,6 +220,70 @@ def check_errors(client):
         openai.BadRequestError,
         lambda: client.chat.completions.create(model="minilm", messages=CHAT),
         param="model",
+    )
+
+
+class Person(pydantic.BaseModel):
+    """What `parse()` asks for."""
+
+    name: str = pydantic.Field(max_length=20)
+    age: int = pydantic.Field(ge=0, le=120)
+    hobbies: list[Literal["chess", "football", "music"]] = pydantic.Field(max_length=3)
+
+
+def check_structured_output(client):
+    describe = [{"role": "user", "content": "Describe Ann, who is 31 and likes music. Use JSON."}]
+    for seed in range(4):
+        parsed = client.chat.completions.parse(
+            model="smollm2", messages=describe, response_format=Person, seed=seed, max_tokens=300
+        ).choices[0]
+        assert parsed.finish_reason == "stop" and isinstance(parsed.message.parsed, Person), parsed
+    with client.chat.completions.stream(
+        model="smollm2", messages=describe, response_format=Person, temperature=0
+    ) as stream:
+        final = stream.get_final_completion().choices[0]
+    assert isinstance(final.message.parsed, Person), final
+
+    schema = Person.model_json_schema()
+    for fields in [
+        {"structured_outputs": {"json": schema}},
+        {"guided_json": schema},
+        {"json_schema": schema},
+    ]:
+        content = chat(client, messages=describe, temperature=0, extra_body=fields)
+        assert content.choices[0].message.content == final.message.content, fields
+    choices = ["red", "green", "blue"]
+    for fields in [{"structured_outputs": {"choice": choices}}, {"guided_choice": choices}]:
+        answer = chat(client, seed=1, extra_body=fields).choices[0]
+        assert answer.message.content in choices and answer.finish_reason == "stop", answer
+    number = chat(client, extra_body={"guided_regex": r"-?[1-9][0-9]{0,4}"}).choices[0]
+    assert re.fullmatch(r"-?[1-9][0-9]{0,4}", number.message.content), number
+    for grammar in ['root ::= ("ha"){2,4} "!"', 'start: ("ha"){2,4} "!"']:
+        laugh = client.completions.create(
+            model="smollm2", prompt="He laughed: ", extra_body={"grammar": grammar}
+        ).choices[0]
+        assert re.fullmatch("(ha){2,4}!", laugh.text), laugh
+    with_log_probabilities = chat(
+        client, messages=describe, temperature=0, logprobs=True, response_format={"type": "json_object"}, max_tokens=40
+    )
+    without = chat(
+        client, messages=describe, temperature=0, response_format={"type": "json_object"}, max_tokens=40
+    )
+    assert with_log_probabilities.choices[0].message.content == without.choices[0].message.content
+    entries = with_log_probabilities.choices[0].logprobs.content
+    assert len(entries) == with_log_probabilities.usage.completion_tokens
+
+    for schema in [{"type": "array", "contains": {}}, {"$ref": "#/nowhere"}]:
+        error = rejected(
+            openai.BadRequestError,
+            lambda: chat(client, extra_body={"guided_json": schema}),
+            param="json_schema",
+        )
+        assert "contains" in error.message or "nowhere" in error.message, error.message
+    rejected(
+        openai.BadRequestError,
+        lambda: chat(client, extra_body={"guided_regex": "a", "guided_choice": ["b"]}),
+        param="response_format",
     )
 
 
@@ -291,6 +357,7 @@ def main():
         check_chat(server, client)
         check_completions(client)
         check_embeddings(client)
+        check_structured_output(client)
         check_errors(client)
         asyncio.run(check_concurrency(server))
         check_cancellation(server, client)

@@ -54,7 +54,7 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/siskin/src",
         &[
-            &["text"],
+            &["constraint", "text"],
             &["model"],
             &["logits_processors", "sample"],
             &["beam_search"],

@@ -339,6 +339,14 @@ impl DecoderRunner {
         };
         // Whether the guess after the end was right is unknown.
         let is_over = matches!(end, Some(Ok(Sampled::End)));
+        let end = end.or_else(|| {
+            loop {
+                match request.sampler.next_forced().transpose()? {
+                    Ok(Sampled::Token(token)) if self.scheduler.append_forced(id, token) => {}
+                    end => return Some(end),
+                }
+            }
+        });
         self.scheduler.accept(id, if is_over { accepted } else { drafts.len() }, accepted);
         self.stats.drafted_tokens += drafts.len() as u64;
         self.stats.accepted_tokens += accepted as u64;

@@ -14,6 +14,12 @@ pub trait RequestSampler: Send {
     /// Chooses the next token from the logits of the last one.
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled>;
 
+    /// Returns the next token if it is certain without logits, such as by a grammar; the engine then calls this again.
+    /// Only called after [`RequestSampler::sample`] returned a token.
+    fn next_forced(&mut self) -> Result<Option<Sampled>> {
+        Ok(None)
+    }
+
     /// Appends up to `limit` guesses of the tokens that follow `tokens`; see [`Proposer`].
     fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
         let _ = (tokens, limit, drafts);

@@ -149,6 +149,7 @@ impl Scheduler {
             has_started: false,
             preemptions: 0,
             is_paused: false,
+            forced: 0,
             acceptance: self.acceptance.for_new_request(),
             unused_drafts: 0,
         });
@@ -248,7 +249,7 @@ impl Scheduler {
         for entry in &plan.entries {
             let Some(request) = self.requests.get_mut(entry.request) else { continue };
             // Prompts were charged when they started.
-            if entry.count == 1 && entry.has_output {
+            if request.decodes() {
                 let share = (entry.count + entry.drafts) as f64 / plan.rows.max(1) as f64;
                 self.clients.add(request.client, elapsed.mul_f64(share));
             }
@@ -263,17 +264,30 @@ impl Scheduler {
             return false;
         }
         request.tokens.push(token);
+        request.forced = 0;
         true
     }
 
-    /// Adds a row for each request that decodes.
+    /// Appends a token that needed no logits, unless it is the last one that the request may generate; false then.
+    pub fn append_forced(&mut self, id: RequestId, token: u32) -> bool {
+        let forced = self.requests.get(id).map_or(0, |request| request.forced);
+        let is_appended = self.append(id, token);
+        if let Some(request) = self.requests.get_mut(id).filter(|_| is_appended) {
+            request.forced = forced + 1;
+        }
+        is_appended
+    }
+
+    /// Adds a row for each request that decodes, and one for each of its forced tokens.
     fn plan_decode(&mut self, now: Duration, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
         let mut at = 0;
         while let Some(&id) = self.running.get(at) {
             let fits = plan.rows < self.limits.max_rows && plan.output_rows < self.limits.max_output_rows;
-            let decodes = self.can_run(id).is_some_and(RequestState::decodes);
-            if fits && decodes && self.make_room(now, id, 1, kv, plan) {
-                self.push(id, 1, plan);
+            let decoding = self.can_run(id).filter(|request| fits && request.decodes());
+            let free = self.limits.max_rows.saturating_sub(plan.rows);
+            let count = decoding.map_or(0, |request| request.remaining().min(free));
+            if count > 0 && self.make_room(now, id, count, kv, plan) {
+                self.push(id, count, plan);
             }
             // A request that could not get memory has left the list.
             at += usize::from(self.running.get(at) == Some(&id));

@@ -67,7 +67,9 @@ impl Scheduler {
         drafts.reserve(self.limits.max_running * MAX_DRAFTS);
         for (index, entry) in entries.iter_mut().enumerate() {
             chosen.push(0);
-            let Some(request) = self.requests.get(entry.request) else { continue };
+            // Guesses follow the last token that there is; beside forced tokens there is no need for them.
+            let request = self.requests.get(entry.request).filter(|_| entry.count == 1);
+            let Some(request) = request else { continue };
             let limit =
                 MAX_DRAFTS.min(request.appendable()).min(kv.max_drafts(entry.request, &request.tokens));
             let before = drafts.len();

@@ -2,7 +2,8 @@
 //!
 //! The chain works in place in buffers allocated at its creation and allocates nothing per token. Its order is
 //!
-//! 1. edits of the logits of the whole vocabulary, in `EDITS`: logit bias, penalties, DRY, logits processors;
+//! 1. edits of the logits of the whole vocabulary, in `EDITS`: logit bias, penalties, DRY, logits processors; then the
+//!    constraint, if there is one, which may also force the token and end the chain;
 //! 2. greedy choice if the temperature is 0, which ends the chain;
 //! 3. the candidates: top-k;
 //! 4. the filters in `FILTERS`: typical, top-p, min-p, XTC, temperature, Mirostat 2 (which turns the other truncations
@@ -37,6 +38,7 @@ use candidates::{Candidates, TokenCandidate};
 pub use options::SamplerOptions;
 use random::SamplerRandom;
 
+use crate::constraint::{ConstraintState, TokenConstraint};
 use crate::{Error, ErrorKind, Result};
 
 /// A step that changes logits of the whole vocabulary.
@@ -105,6 +107,7 @@ pub struct Sampler {
     vocabulary_size: usize,
     edits: Vec<Box<dyn Edit>>,
     filters: Vec<Box<dyn Filter>>,
+    constraint: Option<ConstraintState>,
     random: SamplerRandom,
     scores: Vec<f32>,
     candidates: Candidates,
@@ -139,6 +142,7 @@ impl Sampler {
             scores: vec![0.0; if edits.is_empty() { 0 } else { vocabulary_size }],
             edits,
             filters: filters.iter().filter_map(|build| build(options, vocabulary_size)).collect(),
+            constraint: None,
             random: SamplerRandom::new(options.seed),
             candidates: Candidates::new(room),
             best: Vec::with_capacity(reported_room),
@@ -148,38 +152,73 @@ impl Sampler {
     }
 
     /// Samples the next token from `logits`. The history is not changed: call [`accept`](Self::accept) to append the
-    /// token.
+    /// token. A constraint is: the token that it allows is a part of its text.
     ///
     /// A logit of negative infinity masks its token.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`] if the number of logits is not the vocabulary size; [`ErrorKind::Numeric`] if a logit is
-    /// NaN or positive infinity, or if all tokens are masked.
+    /// NaN or positive infinity, or if all tokens are masked; those of the constraint.
     pub fn sample(&mut self, logits: &[f32]) -> Result<SampledToken> {
         if logits.len() != self.vocabulary_size {
             let message = format!("expected {} logits, found {}", self.vocabulary_size, logits.len());
             return Err(Error::argument("logits", message));
         }
         let raw_highest = highest(logits)?;
-        let scores = if self.edits.is_empty() {
-            logits
-        } else {
+        let forced = self.constraint.as_mut().map_or(Ok(None), ConstraintState::forced)?;
+        let id = match forced {
+            Some(forced) => forced,
+            None => self.choose(logits, raw_highest)?.ok_or_else(all_masked)?,
+        };
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id)?;
+        }
+        Ok(SampledToken { id, log_probability: self.report(logits, raw_highest, id) })
+    }
+
+    /// Chooses a token that the constraint does not force; `None` if all are masked.
+    fn choose(&mut self, logits: &[f32], raw_highest: f32) -> Result<Option<u32>> {
+        let is_greedy = self.options.temperature == 0.0;
+        let is_edited = !self.edits.is_empty() || self.constraint.is_some();
+        if is_edited {
             self.scores.copy_from_slice(logits);
             for edit in &mut self.edits {
                 edit.apply(&mut self.scores);
             }
-            &self.scores
-        };
-        let id = if self.options.temperature == 0.0 {
-            let bar = if self.edits.is_empty() { raw_highest } else { highest(scores)? };
-            scores.iter().position(|score| *score == bar).map(|id| id as u32)
-        } else {
-            let keep = if self.options.mirostat { 0 } else { self.options.top_k };
-            top_k::fill(&mut self.candidates, scores, keep);
-            self.draw()
-        };
-        let id = id.ok_or_else(all_masked)?;
-        Ok(SampledToken { id, log_probability: self.report(logits, raw_highest, id) })
+        }
+        match &mut self.constraint {
+            Some(constraint) if is_greedy => return constraint.greedy(&mut self.scores),
+            Some(constraint) => constraint.apply(&mut self.scores)?,
+            None => {}
+        }
+        let scores = if is_edited { &self.scores } else { logits };
+        if is_greedy {
+            let bar = if is_edited { highest(scores)? } else { raw_highest };
+            return Ok(scores.iter().position(|score| *score == bar).map(|id| id as u32));
+        }
+        let keep = if self.options.mirostat { 0 } else { self.options.top_k };
+        top_k::fill(&mut self.candidates, scores, keep);
+        Ok(self.draw())
+    }
+
+    /// Sets the constraint of the text after the prompt; `None`: no constraint.
+    pub fn set_constraint(&mut self, constraint: Option<Box<dyn TokenConstraint>>) {
+        let room = if self.edits.is_empty() && constraint.is_none() { 0 } else { self.vocabulary_size };
+        self.scores.resize(room, 0.0);
+        self.constraint = constraint.map(|constraint| ConstraintState::new(constraint, self.vocabulary_size));
+    }
+
+    /// Returns whether a constraint allows nothing but the end of the text. False without a constraint.
+    pub fn is_complete(&mut self) -> Result<bool> {
+        self.constraint.as_mut().map_or(Ok(false), ConstraintState::is_complete)
+    }
+
+    /// Returns the token that a constraint forces next, if there is one, and makes it a part of the constraint's text: the
+    /// model's logits are not needed. As after [`sample`](Self::sample), call [`accept`](Self::accept).
+    pub fn next_forced(&mut self) -> Result<Option<u32>> {
+        let Some(constraint) = &mut self.constraint else { return Ok(None) };
+        let forced = constraint.forced()?;
+        forced.map(|token| constraint.accept(token).map(|()| token)).transpose()
     }
 
     fn draw(&mut self) -> Option<u32> {
@@ -230,7 +269,10 @@ impl Sampler {
 
     /// Marks the end of the prompt: up to `max_tokens` tokens follow. `source` is the encoder input, if there is one. Without
     /// this call, logits processors treat the tokens accepted before the first sampling step as the prompt.
+    ///
+    /// A constraint begins with the next token.
     pub fn begin(&mut self, source: &[u32], max_tokens: usize) {
+        self.constraint.iter_mut().for_each(ConstraintState::reset);
         self.edits.iter_mut().for_each(|edit| edit.begin(source, max_tokens));
     }
 
@@ -252,11 +294,12 @@ impl Sampler {
         self.random = SamplerRandom::of_state(state);
     }
 
-    /// Clears the history and reseeds the random number generator.
+    /// Clears the history, reseeds the random number generator and begins the constraint again.
     pub fn reset(&mut self) {
         self.random = SamplerRandom::new(self.options.seed);
         self.edits.iter_mut().for_each(|edit| edit.reset());
         self.filters.iter_mut().for_each(|filter| filter.reset());
+        self.constraint.iter_mut().for_each(ConstraintState::reset);
         self.top.clear();
     }
 
@@ -281,6 +324,7 @@ impl Clone for Sampler {
             vocabulary_size: self.vocabulary_size,
             edits: self.edits.iter().map(|edit| edit.fork()).collect(),
             filters: self.filters.iter().map(|filter| filter.fork()).collect(),
+            constraint: self.constraint.clone(),
             random: self.random.clone(),
             scores: self.scores.clone(),
             candidates: self.candidates.clone(),

@@ -186,13 +186,15 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Overloaded`] if too many requests wait;
     /// [`ErrorKind::TooLong`] if the prompt exceeds the context;
-    /// [`ErrorKind::Argument`] if an option is out of range.
+    /// [`ErrorKind::Argument`] if an option is out of range, or the grammar of a structured output is invalid.
     pub fn submit(&self, model: ModelId, request: GenerationRequest) -> Result<GenerationStream> {
         let served = self.model(model)?;
         let submitted = Instant::now();
         let tokens = request.prompt.tokens(&served)?;
         let mut sampler = served.sampler(&request.sampler, &request.dry_breakers)?;
         sampler.set_history(&tokens);
+        let constraint = request.structured_output.as_ref().map(|output| served.constraint(output));
+        sampler.set_constraint(constraint.transpose()?);
         sampler.begin(&[], request.max_tokens);
         let context_length = self.engine.context_length(model).unwrap_or_default();
         let max_length = tokens.len().saturating_add(request.max_tokens).min(context_length);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{CacheSalt, ClientId, RequestClass};
 use crate::Result;
+use crate::constraint::StructuredOutput;
 use crate::model::Model;
 use crate::sample::SamplerOptions;
 use crate::session::{SessionOptions, conversation_tokens};
@@ -45,6 +46,8 @@ pub struct GenerationRequest {
     pub salt: CacheSalt,
     /// How long it may take; `None`: no limit.
     pub timeout: Option<Duration>,
+    /// What the text must be; `None`: anything.
+    pub structured_output: Option<StructuredOutput>,
     /// Which tokens are guessed, to compute several in one pass; changes no token.
     pub speculation: Speculation,
 }
@@ -86,6 +89,7 @@ impl GenerationRequest {
             client: ClientId::default(),
             salt: CacheSalt::default(),
             timeout: None,
+            structured_output: None,
             speculation: Speculation::default(),
         }
     }

@@ -1,12 +1,12 @@
 //! From the logits of a request to its events: sampler, detokenizer, stop strings.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::event::{StreamEnd, StreamTimes, StreamUsage};
 use super::event_queue::EventQueue;
 use crate::model::Model;
-use crate::sample::Sampler;
+use crate::sample::{SampledToken, Sampler};
 use crate::session::FinishReason;
 use crate::text::TextStream;
 use crate::{Error, ErrorKind, Result};
@@ -34,6 +34,27 @@ impl StreamSampler {
         let times = StreamTimes { end: self.submitted.elapsed(), ..self.times };
         self.queue.end(self.stream.finish().text, end, self.usage, times);
     }
+
+    /// Appends the event of a token. Returns whether it completes a stop string.
+    fn deliver(&mut self, token: SampledToken, time: Duration) -> Result<bool> {
+        self.sampler.accept(token.id);
+        self.usage.generated_tokens += 1;
+        self.model.token_bytes(token.id, &mut self.bytes)?;
+        let delta = self.stream.push(&self.bytes);
+        self.queue.push(token, delta.text, self.sampler.top(), time);
+        Ok(delta.stopped)
+    }
+
+    /// Returns what follows a token that was delivered.
+    fn outcome(&mut self, token: SampledToken, is_stopped: bool) -> Result<Sampled> {
+        let reason = match is_stopped {
+            true => FinishReason::Stop,
+            false if self.sampler.is_complete()? => FinishReason::Eos,
+            false => return Ok(Sampled::Token(token.id)),
+        };
+        self.end(StreamEnd::Finished(reason));
+        Ok(Sampled::End)
+    }
 }
 
 impl RequestSampler for StreamSampler {
@@ -50,16 +71,20 @@ impl RequestSampler for StreamSampler {
             self.end(StreamEnd::Finished(FinishReason::Eos));
             return Ok(Sampled::End);
         }
-        self.sampler.accept(token.id);
-        self.usage.generated_tokens += 1;
-        self.model.token_bytes(token.id, &mut self.bytes)?;
-        let delta = self.stream.push(&self.bytes);
-        self.queue.push(token, delta.text, self.sampler.top(), time);
-        if delta.stopped {
-            self.end(StreamEnd::Finished(FinishReason::Stop));
-            return Ok(Sampled::End);
+        let is_stopped = self.deliver(token, time)?;
+        self.outcome(token, is_stopped)
+    }
+
+    fn next_forced(&mut self) -> Result<Option<Sampled>> {
+        // Log-probabilities need logits, and the tokens are the same.
+        let options = self.sampler.options();
+        if options.log_probabilities || options.top_log_probabilities > 0 {
+            return Ok(None);
         }
-        Ok(Sampled::Token(token.id))
+        let Some(id) = self.sampler.next_forced()? else { return Ok(None) };
+        let token = SampledToken { id, log_probability: f32::NAN };
+        let is_stopped = self.deliver(token, self.submitted.elapsed())?;
+        self.outcome(token, is_stopped).map(Some)
     }
 
     fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {

@@ -107,6 +107,9 @@ impl Generation {
         if self.tokens >= self.options.max_tokens {
             return Ok(self.end(FinishReason::Length, text));
         }
+        if session.sampler.is_complete()? {
+            return Ok(self.end(FinishReason::Eos, text));
+        }
         if let Some(last) = self.last {
             if session.position() == super::locked(&session.context).block_table().context_length() {
                 return Ok(self.end(FinishReason::Context, text));

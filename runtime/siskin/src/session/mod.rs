@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siskin_kernels::ops::attention::CacheType;
 
+use crate::constraint::StructuredOutput;
 use crate::encoder::EncoderInput;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
@@ -236,6 +237,16 @@ impl Session {
             return Ok(None);
         }
         Ok(Some(GeneratedToken { id: choice.id, log_probability: choice.log_probability }))
+    }
+
+    /// Sets what the texts of the next generations must be; `None`: anything.
+    ///
+    /// # Errors
+    /// As [`Model::constraint`].
+    pub fn set_structured_output(&mut self, output: Option<&StructuredOutput>) -> Result<()> {
+        let constraint = output.map(|output| self.model.constraint(output)).transpose()?;
+        self.sampler.set_constraint(constraint);
+        Ok(())
     }
 
     /// Returns the most likely tokens of the last sampling step, if enabled in the sampler options.
