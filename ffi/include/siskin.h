@@ -907,6 +907,39 @@ SISKIN_NODISCARD siskin_error *siskin_session_resume(const siskin_session *sessi
 /// Returns memory to the system. It is committed again when it is needed.
 SISKIN_NODISCARD siskin_error *siskin_session_trim(siskin_session *session, siskin_trim_level level);
 
+// Structured output -----------------------------------------------------------------------------------
+
+/// What a response must be.
+typedef enum siskin_structured_output {
+    /// Any text.
+    SISKIN_STRUCTURED_OUTPUT_NONE = 0,
+    /// One of some texts, given as a JSON list.
+    SISKIN_STRUCTURED_OUTPUT_CHOICE = 1,
+    /// A JSON object.
+    SISKIN_STRUCTURED_OUTPUT_JSON_OBJECT = 2,
+    /// JSON that is valid under a JSON Schema.
+    SISKIN_STRUCTURED_OUTPUT_JSON_SCHEMA = 3,
+    /// A match of a regular expression.
+    SISKIN_STRUCTURED_OUTPUT_REGEX = 4,
+    /// A sentence of a grammar in Lark.
+    SISKIN_STRUCTURED_OUTPUT_LARK = 5,
+    /// A sentence of a grammar in GBNF, the format of llama.cpp.
+    SISKIN_STRUCTURED_OUTPUT_GBNF = 6,
+} siskin_structured_output;
+
+/// Sets what responses started after this call must be. `definition` is the list of texts, schema, regular expression or
+/// grammar; it is ignored for `SISKIN_STRUCTURED_OUTPUT_NONE` and `SISKIN_STRUCTURED_OUTPUT_JSON_OBJECT`. A response that
+/// is complete ends with `SISKIN_FINISH_REASON_EOS`.
+///
+/// All kinds but `SISKIN_STRUCTURED_OUTPUT_CHOICE` return `SISKIN_ERROR_UNSUPPORTED` if the library was built without
+/// grammars. A schema or grammar that is invalid is `SISKIN_ERROR_ARGUMENT`, and one that cannot be enforced
+/// `SISKIN_ERROR_UNSUPPORTED`.
+SISKIN_NODISCARD
+siskin_error *siskin_session_set_structured_output(siskin_session *session,
+                                                   siskin_structured_output kind,
+                                                   const char *definition,
+                                                   size_t length);
+
 // Lists of strings ------------------------------------------------------------------------------------
 
 /// A list of strings: a batch of texts, which a call processes together. Freed with `siskin_strings_free`.

@@ -43,6 +43,7 @@ mod session;
 mod session_options;
 mod session_state;
 mod strings;
+mod structured_output;
 #[cfg(feature = "ffi-testing")]
 mod testing;
 #[cfg(test)]

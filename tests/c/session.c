@@ -195,6 +195,27 @@ static void choices(const siskin_model *model) {
     siskin_sampler_free(sampler);
 }
 
+// A response is one of the choices, and structured output that the library lacks is an error.
+static void structured_output(const siskin_model *model) {
+    siskin_session *session = NULL;
+    char answer[ROOM] = "";
+    OK(siskin_session_new(model, NULL, &session));
+    OK(siskin_session_set_structured_output(session, SISKIN_STRUCTURED_OUTPUT_CHOICE, TEXT("[\"yes\", \"no\"]")));
+    OK(siskin_session_prompt_raw(session, TEXT("Well?"), false));
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
+    while (!chunk.done) {
+        OK(siskin_session_next(session, &chunk));
+        strncat(answer, chunk.text, ROOM - 1 - strlen(answer));
+    }
+    CHECK(strcmp(answer, "yes") == 0 || strcmp(answer, "no") == 0);
+    CHECK(chunk.finish_reason == SISKIN_FINISH_REASON_EOS);
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_set_structured_output(session, SISKIN_STRUCTURED_OUTPUT_CHOICE, TEXT("yes")));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_set_structured_output(session, 99, TEXT("")));
+    FAILS(SISKIN_ERROR_NULL, siskin_session_set_structured_output(session, SISKIN_STRUCTURED_OUTPUT_REGEX, NULL, 1));
+    OK(siskin_session_set_structured_output(session, SISKIN_STRUCTURED_OUTPUT_NONE, NULL, 0));
+    siskin_session_free(session);
+}
+
 // An adapter changes the output, and is bound to its base model.
 static void adapters(char **arguments, const siskin_model *plain) {
     char without[ROOM] = "", with[ROOM] = "";
@@ -234,6 +255,7 @@ int main(int count, char **arguments) {
     OK(siskin_model_verify(model));
     prompts(model);
     tokens(model);
+    structured_output(model);
     adapters(arguments, model);
     saving(arguments, model);
     throttling(model);

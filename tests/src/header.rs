@@ -24,6 +24,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("session_options", "Session options"),
     ("session", "Sessions"),
     ("session_state", "Session state"),
+    ("structured_output", "Structured output"),
     ("strings", "Lists of strings"),
     ("predictions", "Predictions"),
     ("encoder", "Encoders"),

@@ -108,6 +108,14 @@ public actor Session {
         }
     }
 
+    /// Sets what later responses must be; `nil`: any text.
+    public func setStructuredOutput(_ output: StructuredOutput?) throws(SiskinError) {
+        let (kind, definition) = try StructuredOutput.native(output)
+        try runner.handle.use { session throws(SiskinError) in
+            try check(withUTF8(definition) { siskin_session_set_structured_output(session, kind, $0, $1) })
+        }
+    }
+
     private nonisolated func begin(_ prompt: Prompt) async throws(SiskinError) {
         _ = try await begin(prompt, runner.register())
     }

@@ -36,6 +36,15 @@ final class OptionsTests: XCTestCase {
         XCTAssertEqual(long, unlimited)
     }
 
+    func testStructuredOutput() async throws {
+        let session = try await Session(model: try await chatModel(), options: greedy(nil))
+        try await session.setStructuredOutput(.choice(["a \"yes\"", "no"]))
+        let answer = try await collect(session.chat("abc"))
+        XCTAssert(["a \"yes\"", "no"].contains(answer.text))
+        XCTAssertEqual(answer.finishReason, .eos)
+        try await session.setStructuredOutput(nil)
+    }
+
     func testLogProbabilities() async throws {
         let model = try await chatModel()
         let sampler = Sampler(temperature: 0, logProbabilities: true, topLogProbabilities: 3)

@@ -84,6 +84,13 @@ static void session_set_max_tokens(JNIEnv *env, CLASS, jlong session, jint token
     throw_if_error(env, siskin_session_set_max_tokens(SESSION(session), (size_t)tokens));
 }
 
+static void session_set_structured_output(JNIEnv *env, CLASS, jlong session, jint kind, jbyteArray array) {
+    struct bytes text;
+    if (!read_bytes(env, array, &text)) return;
+    throw_if_error(env, siskin_session_set_structured_output(SESSION(session), (siskin_structured_output)kind, text.data, text.length));
+    free_bytes(&text);
+}
+
 static void session_free(UNUSED_ENV, CLASS, jlong session) {
     siskin_session_free(SESSION(session));
 }
@@ -98,6 +105,7 @@ static const JNINativeMethod METHODS[] = {
     METHOD("promptTokens", "(J[I)V", session_prompt_tokens),
     METHOD("next", "(J)[B", session_next),
     METHOD("setMaxTokens", "(JI)V", session_set_max_tokens),
+    METHOD("setStructuredOutput", "(JI[B)V", session_set_structured_output),
     METHOD("free", "(J)V", session_free),
 };
 

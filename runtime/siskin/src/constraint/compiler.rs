@@ -126,6 +126,15 @@ impl ConstraintCompiler {
 }
 
 impl StructuredOutput {
+    /// Returns a choice from a JSON list of texts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if it is not one.
+    pub fn choices(list: &str) -> Result<Self> {
+        let texts = serde_json::from_str(list).map(Self::Choice);
+        texts.map_err(|error| Error::argument("choice", format!("expected a JSON list of texts: {error}")))
+    }
+
     /// Returns a grammar in GBNF, or in Lark, which has no `::=`.
     pub fn grammar(text: String) -> Self {
         if text.contains("::=") { Self::Gbnf(text) } else { Self::Lark(text) }

@@ -14,6 +14,9 @@ internal fun List<Message>.json(): String = joinToString(",", "[", "]") {
     "{\"role\":${it.role.quoted()},\"content\":${it.content.quoted()}}"
 }
 
+/** Serializes texts as JSON. */
+internal fun List<String>.jsonTexts(): String = joinToString(",", "[", "]") { it.quoted() }
+
 private fun String.quoted(): String = buildString {
     append('"')
     for (character in this@quoted) {

@@ -148,6 +148,11 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     public suspend fun setMaxTokens(tokens: Int?): Unit =
         shortCall { NativeSession.setMaxTokens(it, tokens?.let { count -> positive("tokens", count) } ?: 0) }
 
+    /** Sets what later responses must be; `null`: any text. */
+    public suspend fun setStructuredOutput(output: StructuredOutput?): Unit = shortCall {
+        NativeSession.setStructuredOutput(it, output?.kind ?: 0, output?.definition.orEmpty().encodeToByteArray())
+    }
+
     /** Returns the session statistics. */
     public suspend fun stats(): SessionStats = shortCall { SessionStats.read(NativeSessionState.stats(it)) }
 
@@ -361,6 +366,8 @@ internal object NativeSession {
     @JvmStatic external fun next(session: Long): ByteArray
 
     @JvmStatic external fun setMaxTokens(session: Long, tokens: Int)
+
+    @JvmStatic external fun setStructuredOutput(session: Long, kind: Int, definition: ByteArray)
 
     @JvmStatic external fun free(session: Long)
 }

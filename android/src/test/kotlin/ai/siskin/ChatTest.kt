@@ -112,6 +112,19 @@ class ChatTest {
     }
 
     @Test
+    fun `a response is one of the choices`() = runTest {
+        withModel("chat") { model ->
+            model.session().use { session ->
+                session.setStructuredOutput(StructuredOutput.Choice(listOf("a \"yes\"", "no")))
+                val answer = session.apply { promptRaw("Well?") }.generateChunks().toList().joinToString("") { it.text }
+                assertTrue(answer == "a \"yes\"" || answer == "no")
+                assertEquals(FinishReason.EOS, session.finishReason)
+                session.setStructuredOutput(null)
+            }
+        }
+    }
+
+    @Test
     fun `tokens and finish reasons are reported`() = runTest {
         withModel("chat") { model ->
             val session = model.session {
