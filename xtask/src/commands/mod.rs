@@ -21,6 +21,7 @@ mod ios_root;
 pub(crate) mod model;
 mod model_folders;
 pub(crate) mod quality;
+mod schemas;
 mod serve;
 pub(crate) mod size;
 pub(crate) mod test;

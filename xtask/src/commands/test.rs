@@ -1,6 +1,6 @@
 //! `test`: everything that a change must pass, and a table of the results.
 
-use super::{android, arm, c, counts, cuda, export, ios, model, serve, size};
+use super::{android, arm, c, counts, cuda, export, ios, model, schemas, serve, size};
 use crate::Subcommand;
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
 use crate::test_output::{self, Tests};
@@ -56,7 +56,7 @@ const FIRST_STEPS: [Step; 3] = [
 /// steps from the beginning, the other from the end, until they meet: the first steps share a build folder, which cargo
 /// locks, and the last have folders of their own.
 #[rustfmt::skip]
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     Step { name: "clippy", budget: 220, run: |_| clippy() },
     Step { name: "core-only", budget: 20, run: |_| core_only() },
     Step { name: "docs", budget: 60, run: |_| docs() },
@@ -68,6 +68,7 @@ const STEPS: [Step; 17] = [
     Step { name: "android", budget: 180, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "serve", budget: 60, run: |_| where_possible(serve::need_tools, |tools| serve::check(&tools)) },
+    Step { name: "schemas", budget: 60, run: |extent| where_possible(schemas::need_tools, |tools| schemas::check(&tools, extent == Extent::All)) },
     Step { name: "deny", budget: 10, run: |_| deny() },
     Step { name: "cuda", budget: 280, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
     Step { name: "counts", budget: 150, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
