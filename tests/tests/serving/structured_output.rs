@@ -254,6 +254,11 @@ fn what_cannot_be_enforced_is_an_error_that_names_it() {
     assert!(unsupported.to_string().contains("contains"), "{unsupported}");
     assert_eq!(schema(r##"{"$ref": "#/$defs/missing"}"##).location(), "json_schema");
     assert_eq!(error(StructuredOutput::Regex("(".to_owned())).location(), "regex");
+    let lenient = schema(r#"{"type": "array", "uniqueItems": true, "x-guidance": {"lenient": true}}"#);
+    assert!(lenient.to_string().contains("lenient"), "{lenient}");
+    let end = model.tokenizer().unwrap().token_text(model.end_ids()[0]).unwrap();
+    let end = String::from_utf8_lossy(end);
+    assert_eq!(error(StructuredOutput::Lark(format!("start: \"a\" {end} \"b\""))).location(), "lark");
     assert_eq!(error(StructuredOutput::Lark("start: missing".to_owned())).location(), "lark");
     let gbnf = error(StructuredOutput::Gbnf("root ::= \"a\"\nx ::= [".to_owned()));
     assert!(gbnf.location().contains("gbnf") && gbnf.location().contains("line 2"), "{gbnf}");
@@ -288,7 +293,25 @@ fn hostile_grammars_end_within_their_limits() {
     let doubling: String = (1..60).map(|rule| format!("r{rule} ::= r{} r{}\n", rule + 1, rule + 1)).collect();
     let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
     let alternatives: Vec<String> = (0..3000).map(|index| format!("\"a{{0,{index}}}b\"")).collect();
+    let chain = |link: &dyn Fn(usize) -> String| (0..9000).map(link).collect::<String>();
+    let references = chain(&|index| format!("\"a{index}\": {{\"$ref\": \"#/$defs/a{}\"}}, ", index + 1));
     let hostile = [
+        StructuredOutput::JsonSchema(format!(
+            "{{\"$ref\": \"#/$defs/a0\", \"$defs\": {{{references}\"a9000\": {{\"type\": \"object\"}}}}}}"
+        )),
+        StructuredOutput::Gbnf(format!(
+            "root ::= a0\n{}a9000 ::= \"y\"",
+            chain(&|index| format!("a{index} ::= \"x\" a{}\n", index + 1))
+        )),
+        StructuredOutput::Gbnf(format!(
+            "root ::= a0 | \"(\" root \")\"\n{}a9000 ::= \"y\"",
+            chain(&|index| format!("a{index} ::= \"x\" a{} | \"z\" a{}\n", index + 1, index + 1))
+        )),
+        StructuredOutput::Lark(format!(
+            "start: A0\n{}A9000: \"y\"",
+            chain(&|index| format!("A{index}: \"x\" A{}\n", index + 1))
+        )),
+        StructuredOutput::Regex("a".repeat(400_000)),
         StructuredOutput::Gbnf("root ::= (((\"a\"{0,2000}){0,2000}){0,2000}){0,2000}".to_owned()),
         StructuredOutput::Gbnf(format!("root ::= r1\n{doubling}r60 ::= \"a\" | \"b\"")),
         StructuredOutput::Gbnf("root ::= root root | \"a\" | \"\"".to_owned()),

@@ -16,6 +16,9 @@ use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_format::{Error, ErrorKind, Result};
 
+/// The maximum number of forced tokens that a pass processes for a request, besides the one before them.
+const MAX_FORCED: usize = 63;
+
 /// How a model's requests are scheduled.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulingOptions {
@@ -340,12 +343,13 @@ impl DecoderRunner {
         // Whether the guess after the end was right is unknown.
         let is_over = matches!(end, Some(Ok(Sampled::End)));
         let end = end.or_else(|| {
-            loop {
+            for _ in 0..MAX_FORCED {
                 match request.sampler.next_forced().transpose()? {
                     Ok(Sampled::Token(token)) if self.scheduler.append_forced(id, token) => {}
                     end => return Some(end),
                 }
             }
+            None
         });
         self.scheduler.accept(id, if is_over { accepted } else { drafts.len() }, accepted);
         self.stats.drafted_tokens += drafts.len() as u64;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::token_table::{TokenTable, encode_inside};
 use super::{TokenConstraint, TokenMask};
 use crate::{Error, Result};
-use siskin_tokenizer::Tokenizer;
 
-/// The maximum number of bytes of all choices.
-const MAX_BYTES: usize = 1 << 20;
+/// The maximum number of choices, and of their bytes.
+const MAX_CHOICES: usize = 4096;
+const MAX_BYTES: usize = 1 << 16;
+/// The maximum number of bytes that are forced: they are tokenized between two passes.
+const MAX_FORCED_BYTES: usize = 1 << 12;
 
 /// Allows one of some texts.
 #[derive(Clone)]
@@ -23,33 +25,32 @@ pub(super) struct Choice {
 struct Shared {
     choices: Vec<String>,
     table: Arc<TokenTable>,
-    tokenizer: Arc<Tokenizer>,
 }
 
 impl Choice {
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if there is no choice, or an empty one.
-    pub(super) fn new(choices: &[String], table: Arc<TokenTable>, tokenizer: Arc<Tokenizer>) -> Result<Self> {
+    pub(super) fn new(choices: &[String], table: Arc<TokenTable>) -> Result<Self> {
         if choices.is_empty() || choices.iter().any(String::is_empty) {
             return Err(Error::argument("choice", "expected at least one text, and none that is empty"));
         }
         let bytes: usize = choices.iter().map(String::len).sum();
-        if bytes > MAX_BYTES {
-            let message = format!("the texts have {bytes} bytes together; at most {MAX_BYTES} are supported");
+        if choices.len() > MAX_CHOICES || bytes > MAX_BYTES {
+            let message = format!("expected at most {MAX_CHOICES} texts of {MAX_BYTES} bytes together");
             return Err(Error::argument("choice", message));
         }
         let left = (0..choices.len()).collect();
-        let shared = Arc::new(Shared { choices: choices.to_vec(), table, tokenizer });
+        let shared = Arc::new(Shared { choices: choices.to_vec(), table });
         let mut choice = Self { shared, left, length: 0 };
         // Every choice must be reachable with the tokens that there are.
         for text in choices {
-            if encode_inside(&choice.shared.tokenizer, text).is_none() && !choice.has_tokens(text) {
+            if !choice.has_tokens(text) {
                 let message = format!("the tokenizer of the model has no tokens for {text:?}");
                 return Err(Error::argument("choice", message));
             }
         }
-        choice.left.sort_unstable_by(|&one, &other| choices[one].cmp(&choices[other]));
-        choice.left.dedup_by(|one, other| choices[*one] == choices[*other]);
+        // Twice the same is one choice.
+        choice.left.retain(|&index| choices.iter().position(|text| *text == choices[index]) == Some(index));
         Ok(choice)
     }
 
@@ -83,7 +84,7 @@ impl TokenConstraint for Choice {
             self.shared.table.for_prefixes(rest, |id| mask.allow(id));
         }
         if self.may_end() {
-            self.shared.tokenizer.end_ids().iter().for_each(|&id| mask.allow(id));
+            self.shared.table.tokenizer.end_ids().iter().for_each(|&id| mask.allow(id));
         }
         Ok(())
     }
@@ -91,9 +92,9 @@ impl TokenConstraint for Choice {
     fn allows(&mut self, token: u32) -> Result<bool> {
         let bytes = self.shared.table.token(token);
         if bytes.is_empty() {
-            return Ok(self.may_end() && self.shared.tokenizer.end_ids().contains(&token));
+            return Ok(self.may_end() && self.shared.table.tokenizer.end_ids().contains(&token));
         }
-        Ok(self.rests().any(|rest| rest.starts_with(bytes)))
+        Ok(self.rests().any(|rest| rest.starts_with(&bytes)))
     }
 
     fn accept(&mut self, token: u32) -> Result<()> {
@@ -105,7 +106,7 @@ impl TokenConstraint for Choice {
         }
         let bytes = self.shared.table.token(token);
         let (choices, length) = (&self.shared.choices, self.length);
-        self.left.retain(|&index| choices[index].as_bytes()[length..].starts_with(bytes));
+        self.left.retain(|&index| choices[index].as_bytes()[length..].starts_with(&bytes));
         self.length += bytes.len();
         Ok(())
     }
@@ -117,8 +118,9 @@ impl TokenConstraint for Choice {
     fn forced(&mut self, tokens: &mut Vec<u32>) -> Result<()> {
         if let [only] = self.left[..]
             && let Some(rest) = self.shared.choices[only].get(self.length..)
+            && rest.len() <= MAX_FORCED_BYTES
         {
-            tokens.extend(encode_inside(&self.shared.tokenizer, rest).unwrap_or_default());
+            tokens.extend(encode_inside(&self.shared.table.tokenizer, rest).unwrap_or_default());
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ impl ConstraintCompiler {
             StructuredOutput::Custom(constraint) => return Ok(constraint.fork()),
             StructuredOutput::Choice(choices) => {
                 let table = self.table(tokenizer, vocabulary_size)?;
-                return Ok(Box::new(Choice::new(choices, table, Arc::clone(tokenizer))?));
+                return Ok(Box::new(Choice::new(choices, table)?));
             }
             StructuredOutput::JsonObject => "",
             StructuredOutput::JsonSchema(text)
@@ -73,7 +73,7 @@ impl ConstraintCompiler {
         Some(constraint)
     }
 
-    fn table(&self, tokenizer: &Tokenizer, vocabulary_size: usize) -> Result<Arc<TokenTable>> {
+    fn table(&self, tokenizer: &Arc<Tokenizer>, vocabulary_size: usize) -> Result<Arc<TokenTable>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = &state.table {
             return Ok(Arc::clone(table));

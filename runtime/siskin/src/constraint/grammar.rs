@@ -16,7 +16,10 @@ use crate::{Error, ErrorKind, Result};
 use siskin_tokenizer::Tokenizer;
 
 /// The maximum number of bytes of a grammar or schema.
-const MAX_SOURCE_BYTES: usize = 1 << 20;
+const MAX_SOURCE_BYTES: usize = if cfg!(target_pointer_width = "64") { 1 << 19 } else { 1 << 16 };
+/// The stack of the thread that compiles: llguidance recurses along chains of references, of which a source of the maximum
+/// length has thousands. Only what is used takes memory.
+const STACK_BYTES: usize = 1024 * MAX_SOURCE_BYTES;
 /// The maximum number of bytes of a token that a grammar may use: the trie has no room for deeper ones.
 const MAX_TOKEN_BYTES: usize = 1000;
 /// The maximum number of bytes of all tokens: the trie has at most as many nodes.
@@ -31,21 +34,33 @@ pub(super) struct GrammarSource(TopLevelGrammar);
 
 impl GrammarSource {
     pub(super) fn json_object() -> Result<Self> {
-        Ok(Self::schema(json!({"type": "object"})))
+        Self::schema(json!({"type": "object"}))
     }
 
     pub(super) fn json_schema(text: &str) -> Result<Self> {
         check_size(text)?;
         let schema =
             serde_json::from_str(text).map_err(|error| Error::argument("", format!("not JSON: {error}")))?;
-        Ok(Self::schema(schema))
+        Self::schema(schema)
     }
 
-    fn schema(mut schema: Value) -> Self {
-        if let Some(schema) = schema.as_object_mut().filter(|schema| !schema.contains_key("x-guidance")) {
-            schema.insert("x-guidance".to_owned(), json!({"whitespace_pattern": JSON_WHITESPACE}));
+    fn schema(mut schema: Value) -> Result<Self> {
+        if schema == json!(true) {
+            schema = json!({});
         }
-        Self(TopLevelGrammar::from_json_schema(schema))
+        if let Some(fields) = schema.as_object_mut() {
+            let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
+            let options = options.as_object_mut();
+            let options = options.ok_or_else(|| Error::argument("x-guidance", "expected an object"))?;
+            if options.get("lenient").is_some_and(|lenient| lenient != false) {
+                let message = "`lenient` would ignore parts of the schema; remove these parts instead";
+                return Err(Error::unsupported("x-guidance", message));
+            }
+            if !options.contains_key("whitespace_flexible") {
+                options.entry("whitespace_pattern").or_insert_with(|| json!(JSON_WHITESPACE));
+            }
+        }
+        Ok(Self(TopLevelGrammar::from_json_schema(schema)))
     }
 
     pub(super) fn regex(text: &str) -> Result<Self> {
@@ -105,11 +120,8 @@ impl GrammarCompiler {
         let mut words = Vec::with_capacity(vocabulary_size + 1);
         let mut bytes = 0;
         for id in 0..vocabulary_size as u32 {
-            let word = match table.token(id) {
-                // A marker keeps special tokens apart from their text.
-                [] => [&[TokTrie::SPECIAL_TOKEN_MARKER], tokenizer.token_text(id)?].concat(),
-                text => text.to_vec(),
-            };
+            // Special tokens stand for no text: no grammar can contain them.
+            let word = table.token(id).into_owned();
             let is_usable = word.len() <= MAX_TOKEN_BYTES;
             bytes += if is_usable { word.len() } else { 0 };
             words.push(if is_usable { word } else { Vec::new() });
@@ -161,7 +173,14 @@ impl GrammarCompiler {
         location: &'static str,
     ) -> Result<Box<dyn TokenConstraint>> {
         let compile = || Matcher::new(self.factory.create_parser(source.0));
-        let matcher = catch_unwind(AssertUnwindSafe(compile)).map_err(|_| too_complex(location))?;
+        let matcher = std::thread::scope(|scope| {
+            let thread =
+                std::thread::Builder::new().name("siskin-grammar".to_owned()).stack_size(STACK_BYTES);
+            let thread = thread.spawn_scoped(scope, compile);
+            let thread =
+                thread.map_err(|error| Error::new(ErrorKind::Memory, location, error.to_string()))?;
+            thread.join().map_err(|_| too_complex(location))
+        })?;
         if let Some(message) = matcher.get_error() {
             let message = first_lines(&message);
             let kind = match message.contains("Unimplemented") {
@@ -185,6 +204,7 @@ impl GrammarConstraint {
     fn error(&self, error: &dyn std::fmt::Display) -> Error {
         match self.matcher.stop_reason() {
             StopReason::LexerTooComplex | StopReason::ParserTooComplex => too_complex(self.location),
+            StopReason::NoExtensionBias => no_text(self.location),
             _ => Error::argument(self.location, first_lines(&error.to_string())),
         }
     }
@@ -194,6 +214,10 @@ impl TokenConstraint for GrammarConstraint {
     fn mask(&mut self, mask: &mut TokenMask) -> Result<()> {
         let allowed = self.matcher.compute_mask_or_eos().map_err(|error| self.error(&error))?;
         mask.allow_words(allowed.as_slice());
+        // A grammar may name tokens by their numbers. An end token ends the text, which must be complete.
+        if !self.matcher.is_accepting().unwrap_or(true) {
+            self.ends.iter().for_each(|&end| mask.forbid(end));
+        }
         Ok(())
     }
 
@@ -236,6 +260,10 @@ impl TokenConstraint for GrammarConstraint {
         let matcher = self.matcher.deep_clone();
         Box::new(Self { matcher, ends: Arc::clone(&self.ends), location: self.location })
     }
+}
+
+fn no_text(location: &'static str) -> Error {
+    Error::argument(location, "no text can follow; give each repetition and each rule an end")
 }
 
 fn too_complex(location: &'static str) -> Error {

@@ -25,6 +25,13 @@ impl TokenMask {
         }
     }
 
+    /// Removes a token.
+    pub fn forbid(&mut self, token: u32) {
+        if let Some(word) = self.words.get_mut(token as usize / 32) {
+            *word &= !(1 << (token % 32));
+        }
+    }
+
     /// Adds the tokens whose bits are set, 32 per word, the lowest bit first. Bits beyond the vocabulary are ignored.
     pub fn allow_words(&mut self, words: &[u32]) {
         for (word, more) in self.words.iter_mut().zip(words) {

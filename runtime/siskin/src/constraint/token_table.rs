@@ -1,61 +1,57 @@
-//! The bytes of all tokens, in order.
+//! Tokens by their bytes.
 
-use std::ops::Range;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::Result;
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
 
-/// The tokens that stand for text, sorted by their bytes.
+/// The tokens that stand for text.
 pub(super) struct TokenTable {
-    bytes: Vec<u8>,
-    /// The range of each token in `bytes`, by id; empty for tokens that stand for no text.
-    ranges: Vec<Range<u32>>,
-    /// Tokens that stand for text.
-    sorted: Vec<u32>,
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) vocabulary_size: usize,
+    /// The length of the longest token in bytes.
+    longest: usize,
+    /// Tokens that are not found by their bytes, since another one has the same.
+    hidden: Vec<u32>,
 }
 
 impl TokenTable {
     /// Creates the table of the first `vocabulary_size` tokens.
-    pub(super) fn new(tokenizer: &Tokenizer, vocabulary_size: usize) -> Result<Self> {
-        let mut table =
-            Self { bytes: Vec::new(), ranges: Vec::with_capacity(vocabulary_size), sorted: Vec::new() };
+    pub(super) fn new(tokenizer: &Arc<Tokenizer>, vocabulary_size: usize) -> Result<Self> {
+        let tokenizer = Arc::clone(tokenizer);
+        let mut table = Self { tokenizer, vocabulary_size, longest: 0, hidden: Vec::new() };
         for id in 0..vocabulary_size as u32 {
-            let start = table.bytes.len() as u32;
-            if !tokenizer.is_special(id) {
-                tokenizer.piece_into(id, false, &mut table.bytes)?;
+            let bytes = table.token(id);
+            let length = bytes.len();
+            if length > 0 && table.find(&bytes) != Some(id) {
+                table.hidden.push(id);
             }
-            table.ranges.push(start..table.bytes.len() as u32);
+            table.longest = table.longest.max(length);
         }
-        let mut sorted: Vec<u32> =
-            (0..vocabulary_size as u32).filter(|&id| !table.token(id).is_empty()).collect();
-        sorted
-            .sort_unstable_by(|&one, &other| table.token(one).cmp(table.token(other)).then(one.cmp(&other)));
-        table.sorted = sorted;
         Ok(table)
     }
 
     /// Returns the bytes of a token; none for tokens that stand for no text.
-    pub(super) fn token(&self, id: u32) -> &[u8] {
-        let range = self.ranges.get(id as usize).cloned().unwrap_or(0..0);
-        &self.bytes[range.start as usize..range.end as usize]
+    pub(super) fn token(&self, id: u32) -> Cow<'_, [u8]> {
+        let is_text = (id as usize) < self.vocabulary_size && !self.tokenizer.is_special(id);
+        let bytes = is_text.then(|| self.tokenizer.piece(id, false).ok()).flatten();
+        bytes.unwrap_or_default()
+    }
+
+    /// Returns the token with these bytes, unless it is hidden.
+    fn find(&self, bytes: &[u8]) -> Option<u32> {
+        self.tokenizer.token_to_id(bytes).filter(|&id| self.token(id) == bytes)
     }
 
     /// Calls `each` with the tokens that `text` begins with.
     pub(super) fn for_prefixes(&self, text: &[u8], mut each: impl FnMut(u32)) {
-        let mut found = 0..self.sorted.len();
-        for (depth, &byte) in text.iter().enumerate() {
-            let list = &self.sorted[found.clone()];
-            // Those that end here come first.
-            let at = |id: u32| self.token(id).get(depth).map_or(-1, |byte| i32::from(*byte));
-            let from = list.partition_point(|&id| at(id) < i32::from(byte));
-            let to = list.partition_point(|&id| at(id) <= i32::from(byte));
-            found = found.start + from..found.start + to;
-            let ends = self.sorted[found.clone()].iter().take_while(|&&id| self.token(id).len() == depth + 1);
-            ends.for_each(|&id| each(id));
-            if found.is_empty() {
-                return;
+        for end in 1..=text.len().min(self.longest) {
+            if let Some(id) = self.find(&text[..end]) {
+                each(id);
             }
         }
+        self.hidden.iter().filter(|&&id| text.starts_with(&self.token(id))).for_each(|&id| each(id));
     }
 }
 

@@ -82,6 +82,10 @@ impl RequestSampler for StreamSampler {
             return Ok(None);
         }
         let Some(id) = self.sampler.next_forced()? else { return Ok(None) };
+        if self.model.end_ids().contains(&id) {
+            self.end(StreamEnd::Finished(FinishReason::Eos));
+            return Ok(Some(Sampled::End));
+        }
         let token = SampledToken { id, log_probability: f32::NAN };
         let is_stopped = self.deliver(token, self.submitted.elapsed())?;
         self.outcome(token, is_stopped).map(Some)

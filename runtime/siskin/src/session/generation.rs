@@ -104,11 +104,11 @@ impl Generation {
             text.clear();
             return Ok(None);
         }
-        if self.tokens >= self.options.max_tokens {
-            return Ok(self.end(FinishReason::Length, text));
-        }
         if session.sampler.is_complete()? {
             return Ok(self.end(FinishReason::Eos, text));
+        }
+        if self.tokens >= self.options.max_tokens {
+            return Ok(self.end(FinishReason::Length, text));
         }
         if let Some(last) = self.last {
             if session.position() == super::locked(&session.context).block_table().context_length() {

@@ -232,6 +232,9 @@ impl Session {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
         }
+        if self.sampler.is_complete()? {
+            return Ok(None);
+        }
         let choice = self.sampler.sample(&self.logits[..self.sampler.vocabulary_size()])?;
         if self.model.end_ids().contains(&choice.id) {
             return Ok(None);

@@ -8,7 +8,7 @@ use super::{Expression, Grammar};
 use crate::{Error, Result};
 
 /// The maximum depth of parentheses.
-const MAX_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 30;
 /// The maximum number of repetitions that follow each other, as in `a*?`.
 const MAX_NESTED_REPEATS: usize = 4;
 /// The maximum number of repetitions in braces.
@@ -150,7 +150,7 @@ impl Parser<'_> {
                 }
                 _ => break,
             };
-            let item = self.repeated(item)?;
+            let item = self.repeated(item, is_nested)?;
             items.push(item);
             self.skip_space(is_nested);
         }
@@ -177,9 +177,9 @@ impl Parser<'_> {
     }
 
     /// Reads what follows an item: `*`, `+`, `?` or a number of repetitions.
-    fn repeated(&mut self, mut item: Expression) -> Result<Expression> {
+    fn repeated(&mut self, mut item: Expression, is_nested: bool) -> Result<Expression> {
         for _ in 0..=MAX_NESTED_REPEATS {
-            self.skip_space(false);
+            self.skip_space(is_nested);
             let (least, most) = match self.text.peek() {
                 Some('*') => (0, None),
                 Some('+') => (1, None),
@@ -239,7 +239,7 @@ impl Parser<'_> {
         let mut text = String::new();
         loop {
             match self.next() {
-                None | Some('\n') => return Err(self.error("a text without its closing `\"`")),
+                None => return Err(self.error("a text without its closing `\"`")),
                 Some('"') => return Ok(Expression::Literal(text)),
                 Some('\\') => text.push(self.escape()?),
                 Some(other) => text.push(other),
@@ -278,7 +278,7 @@ impl Parser<'_> {
 
     fn class_character(&mut self) -> Result<char> {
         match self.next() {
-            None | Some('\n') => Err(self.error("a set of characters without its closing `]`")),
+            None => Err(self.error("a set of characters without its closing `]`")),
             Some('\\') => self.escape(),
             Some(other) => Ok(other),
         }
