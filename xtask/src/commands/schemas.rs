@@ -12,14 +12,14 @@ const PACKAGE: &str = "jsonschema==4.26.0";
 const SOME: &str = "100";
 
 /// What the check needs.
-pub(super) struct Tools {
+pub(super) struct SchemaTools {
     python: PathBuf,
     model: PathBuf,
     suite: PathBuf,
 }
 
 /// Returns a Python that has `jsonschema`, the test suite, and a model for its tokenizer.
-pub(super) fn need_tools() -> Result<Tools> {
+pub(super) fn need_tools() -> Result<SchemaTools> {
     let python = peers::python()?;
     peers::need(&python, "jsonschema", &[PACKAGE])?;
     let folder = root().join("target/schemas");
@@ -31,11 +31,11 @@ pub(super) fn need_tools() -> Result<Tools> {
         let archive = folder.join(format!("{}.tar.gz", PACKAGE.replace("==", "-")));
         run(program("tar", &["-xzf"]).arg(archive).arg("-C").arg(&folder))?;
     }
-    Ok(Tools { python, model: model::bring("smollm2")?, suite })
+    Ok(SchemaTools { python, model: model::bring("smollm2")?, suite })
 }
 
 /// Fails if a text is invalid under the schema that it was generated for.
-pub(super) fn check(Tools { python, model, suite }: &Tools, all: bool) -> Result {
+pub(super) fn check(SchemaTools { python, model, suite }: &SchemaTools, all: bool) -> Result {
     // All programs, as the tests build them.
     run(&mut cargo(&["build", "--workspace", "--locked", "--bins"]))?;
     let mut command = program(python, &[]);
