@@ -1,7 +1,7 @@
 //! Compiles constraints for a tokenizer, once each.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::choice::Choice;
 #[cfg(feature = "grammar")]
@@ -56,7 +56,7 @@ impl ConstraintCompiler {
             return Ok(constraint);
         }
         let constraint = self.compile_grammar(output, tokenizer, vocabulary_size)?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         if state.compiled.len() == MAX_CACHED {
             state.compiled.pop_front();
         }
@@ -64,8 +64,12 @@ impl ConstraintCompiler {
         Ok(constraint)
     }
 
+    fn lock(&self) -> MutexGuard<'_, CompilerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn cached(&self, key: &[u8; 32]) -> Option<Box<dyn TokenConstraint>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let at = state.compiled.iter().position(|(known, _)| known == key)?;
         let entry = state.compiled.remove(at)?;
         let constraint = entry.1.fork();
@@ -74,7 +78,7 @@ impl ConstraintCompiler {
     }
 
     fn table(&self, tokenizer: &Arc<Tokenizer>, vocabulary_size: usize) -> Result<Arc<TokenTable>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         if let Some(table) = &state.table {
             return Ok(Arc::clone(table));
         }
@@ -111,11 +115,11 @@ impl ConstraintCompiler {
             }
         };
         let table = self.table(tokenizer, vocabulary_size)?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let grammars = match &state.grammars {
             Some(grammars) => Arc::clone(grammars),
             None => {
-                let grammars = Arc::new(GrammarCompiler::new(tokenizer, &table, vocabulary_size)?);
+                let grammars = Arc::new(GrammarCompiler::new(&table)?);
                 Arc::clone(state.grammars.insert(grammars))
             }
         };

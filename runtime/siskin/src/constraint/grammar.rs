@@ -112,11 +112,9 @@ impl TokenizerEnv for TokenizerView {
 }
 
 impl GrammarCompiler {
-    pub(super) fn new(
-        tokenizer: &Arc<Tokenizer>,
-        table: &TokenTable,
-        vocabulary_size: usize,
-    ) -> Result<Self> {
+    pub(super) fn new(table: &TokenTable) -> Result<Self> {
+        let TokenTable { tokenizer, vocabulary_size, .. } = table;
+        let vocabulary_size = *vocabulary_size;
         let mut words = Vec::with_capacity(vocabulary_size + 1);
         let mut bytes = 0;
         for id in 0..vocabulary_size as u32 {

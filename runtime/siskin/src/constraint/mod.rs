@@ -6,7 +6,7 @@
 //! - A [`TokenConstraint`] masks the tokens that cannot follow. It is the last step before the sampler's truncations,
 //!   so that negative infinity wins over every bias and penalty.
 //! - Tokens that a constraint leaves no choice about are forced: the sampler does not look at their logits, and an
-//!   engine processes all of them in one pass (jump-forward decoding).
+//!   engine processes up to 63 of them in one pass (jump-forward decoding).
 //!
 //! Choices are always available; JSON Schema, regular expressions, Lark and GBNF need the feature `grammar`.
 

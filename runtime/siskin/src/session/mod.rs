@@ -220,6 +220,9 @@ impl Session {
 
     /// Samples the next token and runs it through the model. `None` at the end of the generation.
     pub fn next_token(&mut self) -> Result<Option<GeneratedToken>> {
+        if self.sampler.is_complete()? {
+            return Ok(None);
+        }
         let token = self.sample_token()?;
         if let Some(token) = token {
             self.prefill(&[token.id])?;
@@ -231,9 +234,6 @@ impl Session {
     fn sample_token(&mut self) -> Result<Option<GeneratedToken>> {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
-        }
-        if self.sampler.is_complete()? {
-            return Ok(None);
         }
         let choice = self.sampler.sample(&self.logits[..self.sampler.vocabulary_size()])?;
         if self.model.end_ids().contains(&choice.id) {

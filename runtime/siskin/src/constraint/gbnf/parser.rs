@@ -258,9 +258,7 @@ impl Parser<'_> {
             if self.text.peek() == Some(&'-') {
                 self.next();
                 if self.text.peek() == Some(&']') {
-                    ranges.push((first, first));
-                    (last, ranges) = ('-', ranges);
-                    ranges.push((last, last));
+                    ranges.extend([(first, first), ('-', '-')]);
                     continue;
                 }
                 last = self.class_character()?;
