@@ -177,7 +177,7 @@ impl Chat<'_> {
     fn loaded(&mut self) {
         self.marks.clear();
         let first = self.session.messages().next();
-        self.system = first.filter(|first| first.role == "system").map(|first| first.content.clone());
+        self.system = first.filter(|first| first.role == "system").map(|first| first.text().into_owned());
     }
 
     /// Applies other settings to the session.
@@ -195,7 +195,7 @@ impl Chat<'_> {
         let model_args = self.args.model_args.alone();
         let mut session = open_session(self.args, self.open, path, &model_args, &self.settings)?;
         for message in self.session.messages() {
-            session.add_message(&message.role, &message.content);
+            session.push_message(message.clone());
         }
         self.session = session;
         self.marks.clear();
@@ -208,7 +208,7 @@ impl Chat<'_> {
     /// Returns the user's last message, and the number of messages before it.
     fn last_message(&self, command: &str) -> Result<(usize, String)> {
         let last = self.session.messages().enumerate().filter(|(_, message)| message.role == "user").last();
-        last.map(|(count, message)| (count, message.content.clone()))
+        last.map(|(count, message)| (count, message.text().into_owned()))
             .ok_or_else(|| Error::new(ErrorKind::State, format!("/{command}"), "there is no message yet"))
     }
 
@@ -238,7 +238,7 @@ impl Chat<'_> {
         self.remove_from(count);
         let outcome = self.answer(text.unwrap_or(&prompt));
         if outcome.is_err() && self.session.messages().len() == count {
-            removed.iter().for_each(|message| self.session.add_message(&message.role, &message.content));
+            removed.into_iter().for_each(|message| self.session.push_message(message));
         }
         outcome
     }

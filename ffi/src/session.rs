@@ -312,7 +312,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
-            let messages = Message::list_from_json(text("json", json, length)?)?;
+            let messages = Message::list_from_json("messages", text("json", json, length)?)?;
             state.begin(|session, options| session.converse(&messages, options))
         })
     }

@@ -4,6 +4,7 @@
 //! - [`fuzz`]: one function per untrusted input, and deterministic mutations of committed seeds.
 //! - [`counting`]: an allocator that counts the allocations of a thread.
 //! - [`attention_masks`]: models whose attention mask a session chooses.
+//! - [`chat_model`]: small models with a tokenizer and a chat template.
 //! - [`paths`]: the paths of committed test data and downloaded models.
 //! - [`header`]: the C header, generated from `ffi/src`.
 //! - [`wrappers`]: the generated parts of the Kotlin and Swift wrappers.
@@ -13,6 +14,7 @@
 
 pub mod arch_rules;
 pub mod attention_masks;
+pub mod chat_model;
 pub mod counting;
 pub mod cuda;
 pub mod env;

@@ -14,8 +14,8 @@ use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, Se
 use siskin_serve::{ServedModel, Server, ServerOptions, ShutdownHandle};
 use siskin_tests::golden::{load, model};
 
-/// A server with a tiny model, which has no tokenizer: prompts are tokens, and texts are empty.
-struct Running {
+/// A running server. Its usual model is a tiny one without a tokenizer: prompts are tokens, and texts are empty.
+pub(super) struct Running {
     address: SocketAddr,
     shutdown: ShutdownHandle,
     thread: Option<JoinHandle<siskin::Result<()>>>,
@@ -25,6 +25,10 @@ impl Running {
     fn start(options: ServerOptions, scheduling: SchedulingOptions) -> Self {
         let mut served = ServedModel::new("tiny", tiny());
         served.options.scheduling = scheduling;
+        Self::serve(options, served)
+    }
+
+    pub(super) fn serve(options: ServerOptions, served: ServedModel) -> Self {
         let options = ServerOptions { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..options };
         let server = Server::bind(&options, vec![served]).unwrap();
         let (address, shutdown) = (server.address(), server.shutdown_handle());
@@ -39,7 +43,7 @@ impl Running {
     }
 
     /// Sends bytes, and returns all that comes back until the server closes the connection.
-    fn exchange(&self, bytes: &[u8]) -> String {
+    pub(super) fn exchange(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         // The server may close while a body that is too long is being sent.
         let _ = stream.write_all(bytes);
@@ -48,7 +52,7 @@ impl Running {
         String::from_utf8_lossy(&response).into_owned()
     }
 
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(super) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let mut stream = self.connect();
         stream.write_all(&request("POST", path, body.to_string().as_bytes())).unwrap();
         let mut response = String::new();
@@ -85,7 +89,7 @@ fn tiny() -> Model {
     model(&load("llama").file, DeviceKind::Cpu, 1, CpuFeatures::NONE)
 }
 
-fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+pub(super) fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = format!(
         "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
@@ -184,7 +188,7 @@ fn malformed_requests_get_errors() {
             400,
             "`image_url` are not supported",
         ),
-        (chat(r#"[{"role": "tool", "content": ""}]"#), 400, "messages[0].role: `tool` is not supported"),
+        (chat(r#"[{"role": "critic", "content": ""}]"#), 400, "messages[0].role: `critic` is not supported"),
         (chat(r#"[{"role": "user", "content": "a", "audio": {}}]"#), 400, "unknown field `audio`"),
         (
             json(r#"{"model": "tiny", "prompt": [1], "max_tokens": -1}"#),

@@ -10,6 +10,7 @@ mod expert_pages;
 mod gguf_readers;
 mod gradients;
 mod http;
+mod http_chat;
 mod kv_cache_types;
 mod layers;
 mod onnx;

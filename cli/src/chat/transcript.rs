@@ -4,6 +4,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
+use serde_json::value::RawValue;
 use siskin::file::AtomicFile;
 use siskin::template::Message;
 use siskin::{Error, ErrorKind, Result, Session};
@@ -47,7 +48,7 @@ pub(super) fn load(session: &mut Session, path: &Path) -> Result<()> {
     let messages = read_json(&std::fs::read_to_string(path).map_err(io)?)
         .map_err(|error| error.within(&path.display().to_string()))?;
     session.reset();
-    messages.iter().for_each(|message| session.add_message(&message.role, &message.content));
+    messages.into_iter().for_each(|message| session.push_message(message));
     Ok(())
 }
 
@@ -71,19 +72,18 @@ fn starts_with(file: File, mark: &[u8]) -> bool {
 
 fn markdown(messages: &[Message], model: &Path) -> String {
     let mut text = format!("{MARKDOWN_MARK}# Chat with {}\n", model.display());
-    for Message { role, content } in messages {
-        let mut title = role.clone();
+    for message in messages {
+        let mut title = message.role.clone();
         if let Some(first) = title.get_mut(..1) {
             first.make_ascii_uppercase();
         }
-        text.push_str(&format!("\n## {title}\n\n{}\n", content.trim_end()));
+        text.push_str(&format!("\n## {title}\n\n{}\n", message.text().trim_end()));
     }
     text
 }
 
 fn as_json(messages: &[Message], model: &Path) -> Result<String> {
-    let messages: Vec<_> =
-        messages.iter().map(|message| json!({"role": message.role, "content": message.content})).collect();
+    let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
     let value = json!({"format": JSON_FORMAT, "model": model.display().to_string(), "messages": messages});
     let text = serde_json::to_string_pretty(&value).map_err(|error| Error::io("export", &error.into()))?;
     Ok(text + "\n")
@@ -91,14 +91,15 @@ fn as_json(messages: &[Message], model: &Path) -> Result<String> {
 
 /// An exported conversation. Other fields, such as those of other programs, are ignored.
 #[derive(Deserialize)]
-struct ExportedChat {
-    messages: Vec<Message>,
+struct ExportedChat<'a> {
+    #[serde(borrow)]
+    messages: &'a RawValue,
 }
 
 fn read_json(text: &str) -> Result<Vec<Message>> {
-    let chat: ExportedChat = serde_json::from_str(text)
+    let chat: ExportedChat<'_> = serde_json::from_str(text)
         .map_err(|error| Error::argument("messages", format!("cannot be read: {error}")))?;
-    Ok(chat.messages)
+    Message::list_from_json("messages", chat.messages.get())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::texts::{OVERLAP, OverflowArgs, WholeOverflow};
 use crate::transcribe::TranscriptionArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use siskin::encoder::OverflowMode;
 use siskin::template::{Message, RenderOptions, TemplateData};
 use siskin::{Error, ErrorKind, Result};
@@ -190,7 +191,8 @@ fn overflow(fields: &mut JsonFields<'_>, overlap: usize) -> Result<OverflowMode>
 }
 
 fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let messages: Vec<Message> = fields.take_required(name)?;
+    let messages: &RawValue = fields.take_required(name)?;
+    let messages = Message::list_from_json(name, messages.get())?;
     if messages.is_empty() {
         return Err(Error::argument(name, "must contain at least one message"));
     }

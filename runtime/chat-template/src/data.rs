@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::budget::{Budget, RenderError};
+use super::message::{ContentPart, Message, ToolCall};
 use super::text::SpannedText;
 use super::value::{ELEMENT, ListKind, TemplateValue};
 use siskin_format::{Error, Result};
@@ -27,30 +28,15 @@ const ROLES: [&str; 14] = [
     "user",
 ];
 
-/// A text-only message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Message {
-    /// The role of the speaker: usually `system`, `user` or `assistant`.
-    pub role: String,
-    /// The text.
-    pub content: String,
-}
-
-impl Message {
-    /// Creates a message.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into() }
-    }
-
-    /// Parses a JSON list of objects with the strings `role` and `content`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Argument`](siskin_format::ErrorKind::Argument) if the text is not such a list, or a message has further
-    /// fields, which would be ignored.
-    pub fn list_from_json(text: &str) -> Result<Vec<Self>> {
-        serde_json::from_str(text).map_err(|error| Error::argument("messages", error.to_string()))
-    }
+/// How a template expects messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MessageStyle {
+    /// The content of a message is a list of parts instead of a text.
+    pub content_parts: bool,
+    /// The arguments of tool calls are JSON in a text instead of an object.
+    pub arguments_as_text: bool,
+    /// Tools as JSON in a text, a variable of system messages.
+    pub system_tools: Option<String>,
 }
 
 /// Messages, tools, documents or any other variable of a template: JSON that preserves the order of keys, as templates
@@ -88,17 +74,64 @@ impl TemplateData {
     }
 
     /// The messages of a conversation, numbered from 0 as `Source::message` counts them.
-    pub fn messages<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Self {
-        let message = |(number, message): (usize, &Message)| {
-            let role = ("role".into(), TemplateData::role(&message.role));
-            let content = (
-                "content".into(),
-                TemplateData::text(SpannedText::content(message.content.as_str(), number)),
-            );
-            Self::map(vec![role, content]).unwrap_or_else(|_| TemplateValue::None.into())
+    pub fn messages<'m>(messages: impl IntoIterator<Item = &'m Message>, style: &MessageStyle) -> Self {
+        let messages = messages.into_iter().enumerate().map(|(number, message)| {
+            Self::message(message, number, style).unwrap_or_else(|_| TemplateValue::None.into())
+        });
+        Self::list(messages.collect()).unwrap_or_else(|_| TemplateValue::None.into())
+    }
+
+    fn message(
+        message: &Message,
+        number: usize,
+        style: &MessageStyle,
+    ) -> std::result::Result<Self, RenderError> {
+        let mut entries: Vec<(Arc<str>, Self)> = vec![("role".into(), Self::role(&message.role))];
+        let content = match style.content_parts {
+            true => Self::content_parts(message)?,
+            false => Self::text(SpannedText::content(message.text(), number)),
         };
-        let messages = messages.into_iter().enumerate().map(message).collect();
-        Self::list(messages).unwrap_or_else(|_| TemplateValue::None.into())
+        entries.push(("content".into(), content));
+        let texts = [
+            ("reasoning_content", &message.reasoning_content),
+            // In gpt-oss's template.
+            ("thinking", &message.reasoning_content),
+            ("tool_call_id", &message.tool_call_id),
+            ("name", &message.name),
+        ];
+        for (key, text) in texts {
+            entries.extend(text.as_deref().map(|text| (key.into(), text.into())));
+        }
+        let system_tools = style.system_tools.as_deref().filter(|_| message.role == "system");
+        entries.extend(system_tools.map(|tools| ("tools".into(), tools.into())));
+        if !message.tool_calls.is_empty() {
+            let calls: std::result::Result<_, _> =
+                message.tool_calls.iter().map(|call| Self::tool_call(call, style)).collect();
+            entries.push(("tool_calls".into(), Self::list(calls?)?));
+        }
+        Self::map(entries)
+    }
+
+    fn content_parts(message: &Message) -> std::result::Result<Self, RenderError> {
+        let part = |ContentPart::Text(text): &ContentPart| {
+            Self::map(vec![("type".into(), Self::trusted("text")), ("text".into(), text.as_str().into())])
+        };
+        let parts: std::result::Result<_, _> = message.content.iter().map(part).collect();
+        Self::list(parts?)
+    }
+
+    fn tool_call(call: &ToolCall, style: &MessageStyle) -> std::result::Result<Self, RenderError> {
+        let arguments = match style.arguments_as_text {
+            true => None,
+            false => Self::from_json(&call.arguments).ok(),
+        };
+        let arguments = arguments.unwrap_or_else(|| call.arguments.as_str().into());
+        let function = vec![("name".into(), call.name.as_str().into()), ("arguments".into(), arguments)];
+        let mut entries: Vec<(Arc<str>, Self)> = Vec::new();
+        entries.extend(call.id.as_deref().map(|id| ("id".into(), id.into())));
+        entries.push(("type".into(), Self::trusted("function")));
+        entries.push(("function".into(), Self::map(function)?));
+        Self::map(entries)
     }
 
     /// Returns whether this is a list.
@@ -187,7 +220,7 @@ impl From<&str> for TemplateData {
 
 impl From<&[Message]> for TemplateData {
     fn from(messages: &[Message]) -> Self {
-        Self::messages(messages)
+        Self::messages(messages, &MessageStyle::default())
     }
 }
 

@@ -39,6 +39,7 @@ mod functions;
 mod interpreter;
 mod json;
 mod lexer;
+mod message;
 mod methods;
 mod operators;
 mod parser;
@@ -54,9 +55,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use budget::{Budget, RenderError};
-pub use data::{Message, TemplateData};
+pub use data::{MessageStyle, TemplateData};
 pub use date::Date;
 use interpreter::Interpreter;
+pub use message::{ContentPart, Message, ToolCall};
 use parser::Parsed;
 use text::TextBuilder;
 pub use text::UntrustedSpan;
@@ -92,6 +94,7 @@ const MEMORY_PER_INPUT: u64 = 64;
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     parsed: Arc<Parsed>,
+    source: Arc<str>,
 }
 
 /// Variables of a template besides the messages.
@@ -142,12 +145,17 @@ impl ChatTemplate {
         }
         let parsed = lexer::tokens(source).and_then(parser::parse);
         let parsed = parsed.map_err(|(failure, line)| error(&failure, line))?;
-        Ok(Self { parsed: Arc::new(parsed) })
+        Ok(Self { parsed: Arc::new(parsed), source: source.into() })
     }
 
     /// Returns whether the name occurs in the template: a variable whose name does not occur has no effect.
     pub fn uses(&self, name: &str) -> bool {
         self.parsed.names.iter().any(|known| **known == *name)
+    }
+
+    /// Returns the source.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Renders the prompt for `messages`.

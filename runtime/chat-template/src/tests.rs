@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -88,6 +88,50 @@ fn templates_of_models_render_as_in_jinja() {
     }
     assert!(goldens.cases.len() > 300);
     assert_eq!(wrong, 0, "of {}", goldens.cases.len());
+}
+
+/// The conversations of the goldens as JSON.
+#[derive(Deserialize)]
+struct Conversations {
+    conversations: HashMap<String, Box<serde_json::value::RawValue>>,
+}
+
+#[test]
+fn messages_render_as_their_json() {
+    let goldens = goldens();
+    let text = std::fs::read_to_string(format!("{FOLDER}cases.json")).unwrap();
+    let json: Conversations = serde_json::from_str(&text).unwrap();
+    let (mut compared, mut with_calls) = (0, 0);
+    for case in goldens.cases.iter().filter(|case| case.options == "plain") {
+        let Ok(messages) = Message::list_from_json("messages", json.conversations[&case.messages].get())
+        else {
+            assert_eq!(case.messages, "parts", "a conversation with an image");
+            continue;
+        };
+        // A message without content has an empty one.
+        let has_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
+        if case.messages == "tool" {
+            assert!(has_calls);
+            continue;
+        }
+        let source = std::fs::read_to_string(format!("{FOLDER}{}", case.file)).unwrap();
+        let options = RenderOptions {
+            bos_token: Some("<bos>".to_owned()),
+            eos_token: Some("</s>".to_owned()),
+            add_generation_prompt: false,
+            now: Some(Date::from_unix(goldens.now)),
+            ..RenderOptions::default()
+        };
+        let data = TemplateData::messages(&messages, &MessageStyle::default());
+        let found = ChatTemplate::new(&source).unwrap().render(&data, &options);
+        assert!(compare(&format!("{} {}", case.file, case.messages), &found, &case.expected, &case.error));
+        let again =
+            messages.iter().map(|message| message.to_json().to_string()).collect::<Vec<_>>().join(",");
+        assert_eq!(Message::list_from_json("messages", &format!("[{again}]")).unwrap(), messages);
+        compared += 1;
+        with_calls += usize::from(has_calls && found.is_ok());
+    }
+    assert!(compared > 80 && with_calls > 8, "{compared}, {with_calls}");
 }
 
 #[test]

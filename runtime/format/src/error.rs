@@ -124,6 +124,14 @@ impl Error {
         self
     }
 
+    /// Prefixes the location, a field, with the field that contains it: `tools[0].type`.
+    #[must_use]
+    pub fn within_field(mut self, outer: &str) -> Self {
+        let dot = if self.location.is_empty() { "" } else { "." };
+        self.location = Cow::Owned(format!("{outer}{dot}{}", self.location));
+        self
+    }
+
     /// Returns the kind, which has a stable number.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -17,6 +17,8 @@
 //! All of them return an [`Error`] that names what was wrong and where, and all can be canceled from another thread.
 
 pub mod beam_search;
+#[cfg(feature = "templates")]
+pub mod chat;
 pub mod constraint;
 pub mod encoder;
 pub mod logits_processors;
@@ -57,7 +59,9 @@ pub mod audio {
 
 /// Chat templates.
 pub mod template {
-    pub use siskin_chat_template::{ChatTemplate, Message, RenderOptions, TemplateData};
+    pub use siskin_chat_template::{
+        ChatTemplate, ContentPart, Message, MessageStyle, RenderOptions, TemplateData, ToolCall,
+    };
 }
 
 /// Models that another library computes.

@@ -8,12 +8,16 @@ use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
 
+#[cfg(feature = "templates")]
+use crate::chat::{TemplateTraits, TraitsCache};
 use crate::constraint::{ConstraintCompiler, StructuredOutput, TokenConstraint};
+#[cfg(feature = "templates")]
+use crate::session::no_template;
 use crate::{Error, Result};
 use siskin_backend::external_model::{ExternalModel, NamedTensor};
 use siskin_backend::governor::Governor;
 use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
-use siskin_chat_template::ChatTemplate;
+use siskin_chat_template::{ChatTemplate, MessageStyle};
 use siskin_format::file::File;
 use siskin_graph::adapter::Adapter;
 use siskin_graph::arch::{ConfigReader, Graphs, ModelConfig, Tasks};
@@ -26,6 +30,8 @@ pub struct Model {
     loaded: Arc<LoadedModel>,
     tokenizer: Option<Arc<Tokenizer>>,
     constraints: Arc<ConstraintCompiler>,
+    #[cfg(feature = "templates")]
+    template_traits: Arc<TraitsCache>,
 }
 
 impl Model {
@@ -64,7 +70,13 @@ impl Model {
     /// Creates a model from one that is on its device, as the functions of other crates that open files return it.
     pub fn new(loaded: LoadedModel) -> Result<Self> {
         let tokenizer = loaded.file.tokenizer().map(Tokenizer::open).transpose()?;
-        Ok(Self { loaded: Arc::new(loaded), tokenizer: tokenizer.map(Arc::new), constraints: Arc::default() })
+        Ok(Self {
+            loaded: Arc::new(loaded),
+            tokenizer: tokenizer.map(Arc::new),
+            constraints: Arc::default(),
+            #[cfg(feature = "templates")]
+            template_traits: Arc::default(),
+        })
     }
 
     /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
@@ -150,10 +162,11 @@ impl Model {
         self.tokenizer.as_deref().ok_or_else(Tokenizer::missing)
     }
 
-    /// Replaces `bytes` by those that a token decodes to; none without a tokenizer.
-    pub(crate) fn token_bytes(&self, id: u32, bytes: &mut Vec<u8>) -> Result<()> {
+    /// Replaces `bytes` by those that a token decodes to, special tokens only with `with_special`; none without a
+    /// tokenizer.
+    pub(crate) fn token_bytes(&self, id: u32, with_special: bool, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.clear();
-        self.tokenizer.as_deref().map_or(Ok(()), |tokenizer| tokenizer.piece_into(id, false, bytes))
+        self.tokenizer.as_deref().map_or(Ok(()), |tokenizer| tokenizer.piece_into(id, with_special, bytes))
     }
 
     /// Returns the token ids that end a generation; empty without a tokenizer.
@@ -187,6 +200,25 @@ impl Model {
     /// Returns the chat template, if the file has one.
     pub fn template(&self) -> Result<Option<ChatTemplate>> {
         self.loaded.file.template().map(ChatTemplate::new).transpose()
+    }
+
+    /// Returns what the chat template supports.
+    #[cfg(feature = "templates")]
+    pub(crate) fn template_traits(&self) -> Result<Arc<TemplateTraits>> {
+        let template = self.template()?.ok_or_else(no_template)?;
+        Ok(self.template_traits.get(&template))
+    }
+
+    /// Returns how the chat template expects messages.
+    #[cfg(feature = "templates")]
+    pub(crate) fn message_style(&self) -> Result<MessageStyle> {
+        Ok(self.template_traits()?.style.clone())
+    }
+
+    /// Returns how the chat template expects messages.
+    #[cfg(not(feature = "templates"))]
+    pub(crate) fn message_style(&self) -> Result<MessageStyle> {
+        Ok(MessageStyle::default())
     }
 
     /// Returns the skipped layers.

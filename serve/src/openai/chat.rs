@@ -5,38 +5,30 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::body::Bytes;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use siskin::chat::{ChatOptions, ChatPrompt, ResponseParser};
 use siskin::serving::PromptInput;
 use siskin::template::{Message, RenderOptions, TemplateData};
 use siskin_format::JsonFields;
 
+use super::chat_message::{CallIds, ChatMessage};
 use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
-use super::{ResponseHeader, log_probabilities, structured_output};
+use super::{ResponseHeader, log_probabilities, structured_output, tools};
 use crate::body;
 use crate::error::ApiError;
 use crate::response::{self, Response};
 use crate::server_sent_events::EventStream;
 use crate::state::ServerState;
 
-/// A part of a message's content.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ContentPart {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-}
-
 /// Answers a request.
 pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let mut fields = body::fields(&body)?;
     let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
+    model.decoder()?;
     let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
-    let prompt = PromptInput::Messages(messages, template_variables(&mut fields)?);
+    let options = chat_options(&mut fields)?;
     let max_completion_tokens: Option<usize> = fields.take("max_completion_tokens")?;
     if max_completion_tokens == Some(0) {
         return Err(ApiError::invalid("max_completion_tokens", "must be at least 1"));
@@ -44,13 +36,15 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let top = log_probability_fields(&mut fields)?;
     let streaming = Streaming::take(&mut fields)?;
     reject_unsupported(&mut fields)?;
-    let output = structured_output::take(&mut fields)?;
     let mut sampling = SamplingFields::take(fields)?;
     sampling.limit(max_completion_tokens);
-    let variants = sampling.variants(top, output, state.max_tokens)?;
+    let opened = model.model.clone();
+    let chat = state.run_blocking(move || opened.chat(&messages, &options)).await??;
+    let mut variants = sampling.variants(top, chat.structured_output.clone(), state.max_tokens)?;
+    variants.iter_mut().for_each(|request| request.visible_tokens.clone_from(&chat.visible_tokens));
+    let prompt = PromptInput::Tokens(chat.tokens.clone());
     let choices = Choices::submit(state, &model, vec![prompt], variants).await?;
-    let header = ResponseHeader::new("chatcmpl");
-    let renderer = ChatRenderer { header, has_log_probabilities: top.is_some() };
+    let renderer = ChatRenderer::new(&chat, choices.count(), top.is_some());
     if !streaming.is_on {
         return renderer.whole(choices).await;
     }
@@ -59,6 +53,21 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let roles = roles.collect();
     let chunks = ChunkStream::new(choices, renderer, streaming.include_usage, roles);
     Ok(response::events(EventStream::new(Box::new(chunks))))
+}
+
+/// Takes the fields about the prompt, tools, reasoning, and what the response must be.
+fn chat_options(fields: &mut JsonFields<'_>) -> Result<ChatOptions, ApiError> {
+    let mut template = template_variables(fields)?;
+    let reasoning_budget = tools::take_reasoning(fields, &mut template)?;
+    let (tools, tool_choice) = tools::take(fields)?;
+    Ok(ChatOptions {
+        template,
+        tools,
+        tool_choice,
+        parallel_tool_calls: fields.take("parallel_tool_calls")?.unwrap_or(true),
+        structured_output: structured_output::take(fields)?,
+        reasoning_budget,
+    })
 }
 
 /// Takes the variables of the chat template.
@@ -84,15 +93,6 @@ fn log_probability_fields(fields: &mut JsonFields<'_>) -> Result<Option<usize>, 
 
 /// Rejects what changes results and is not supported, and takes the values of these fields that change none.
 fn reject_unsupported(fields: &mut JsonFields<'_>) -> Result<(), ApiError> {
-    let tools: Option<Vec<IgnoredAny>> = fields.take("tools")?;
-    if tools.is_some_and(|tools| !tools.is_empty()) {
-        return Err(ApiError::invalid("tools", "tool calls are not supported yet"));
-    }
-    let choice: Option<Value> = fields.take("tool_choice")?;
-    if choice.is_some_and(|choice| choice != "none" && choice != "auto") {
-        return Err(ApiError::invalid("tool_choice", "tool calls are not supported yet"));
-    }
-    fields.ignore(&["parallel_tool_calls"]);
     let modalities: Option<Vec<String>> = fields.take("modalities")?;
     if modalities.is_some_and(|modalities| modalities.iter().any(|name| name != "text")) {
         return Err(ApiError::invalid("modalities", "only `text` is supported"));
@@ -105,71 +105,52 @@ fn messages(list: &[&RawValue]) -> Result<Vec<Message>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "expected at least one message"));
     }
-    let numbered = list.iter().enumerate();
-    numbered
-        .map(|(index, text)| {
-            message(text.get()).map_err(|error| {
-                let dot = if error.location().is_empty() { "" } else { "." };
-                let field = format!("messages[{index}]{dot}{}", error.location());
-                ApiError::from(siskin::Error::new(error.kind(), field, error.message()))
-            })
-        })
-        .collect()
+    let message = |(index, text): (usize, &&RawValue)| {
+        message(text.get()).map_err(|error| error.within_field(&format!("messages[{index}]")).into())
+    };
+    list.iter().enumerate().map(message).collect()
 }
 
 /// Parses a message, also one that a response contained.
 fn message(text: &str) -> siskin::Result<Message> {
     let mut fields = JsonFields::read(text)?;
     fields.ignore_null();
-    let role: String = fields.take_required("role")?;
-    let role = match role.as_str() {
-        "developer" => "system",
-        "system" | "user" | "assistant" => role.as_str(),
+    let refusal: Option<String> = fields.take("refusal")?;
+    let mut message = match refusal.filter(|_| !fields.has("content")) {
+        Some(refusal) => Message::new(fields.take_required::<String>("role")?, refusal),
+        None => Message::read_json(&mut fields)?,
+    };
+    match message.role.as_str() {
+        "developer" => "system".clone_into(&mut message.role),
+        "system" | "user" | "assistant" | "tool" => {}
         other => {
             let message =
-                format!("`{other}` is not supported; expected system, developer, user or assistant");
+                format!("`{other}` is not supported; expected system, developer, user, assistant or tool");
             return Err(siskin::Error::argument("role", message));
         }
-    };
-    let calls: Option<Vec<IgnoredAny>> = fields.take("tool_calls")?;
-    if calls.is_some_and(|calls| !calls.is_empty()) {
-        return Err(siskin::Error::argument("tool_calls", "tool calls are not supported yet"));
     }
-    let refusal: Option<String> = fields.take("refusal")?;
-    let content: Option<&RawValue> = fields.take("content")?;
-    let content = match content {
-        Some(content) => text_of(content)?,
-        None => refusal.ok_or_else(|| siskin::Error::argument("content", "missing"))?,
-    };
-    // Not a part of the prompt.
-    fields.ignore(&["name", "annotations", "reasoning_content"]);
+    fields.ignore(&["annotations"]);
     fields.finish()?;
-    Ok(Message::new(role, content))
-}
-
-/// Returns the text of a message's content: a string, or text parts, which are joined by line breaks.
-fn text_of(content: &RawValue) -> siskin::Result<String> {
-    let invalid = |message: String| siskin::Error::argument("content", message);
-    if let Ok(text) = serde_json::from_str(content.get()) {
-        return Ok(text);
-    }
-    let parts: Vec<ContentPart> = serde_json::from_str(content.get())
-        .map_err(|error| invalid(format!("expected a string or a list of text parts: {error}")))?;
-    let text = |part: ContentPart| match (part.kind.as_str(), part.text) {
-        ("text", Some(text)) => Ok(text),
-        ("text", None) => Err(invalid("a text part has no `text`".to_owned())),
-        (kind, _) => Err(invalid(format!("parts of type `{kind}` are not supported; expected `text`"))),
-    };
-    Ok(parts.into_iter().map(text).collect::<siskin::Result<Vec<_>>>()?.join("\n"))
+    Ok(message)
 }
 
 /// Writes the objects of a response.
 struct ChatRenderer {
     header: ResponseHeader,
     has_log_probabilities: bool,
+    ids: CallIds,
+    /// One for each choice.
+    parsers: Vec<ResponseParser>,
 }
 
 impl ChatRenderer {
+    fn new(chat: &ChatPrompt, count: usize, has_log_probabilities: bool) -> Self {
+        let header = ResponseHeader::new("chatcmpl");
+        let ids = CallIds::new(&header.id, chat.call_id_length());
+        let parsers = (0..count).map(|_| chat.parser()).collect();
+        Self { header, has_log_probabilities, ids, parsers }
+    }
+
     fn object(&self, choices: &Choices, kind: &str, list: &Value) -> Value {
         self.header.object(choices.model(), kind, list)
     }
@@ -191,27 +172,34 @@ impl ChatRenderer {
         self.object(choices, "chat.completion.chunk", &json!([choice]))
     }
 
+    /// Returns the reason of an end that clients get.
+    fn finish_reason(&self, index: usize, reason: &'static str) -> &'static str {
+        if reason == "stop" && self.parsers[index].has_tool_calls() { "tool_calls" } else { reason }
+    }
+
     /// Waits for all choices.
-    async fn whole(&self, mut choices: Choices) -> Result<Response, ApiError> {
+    async fn whole(mut self, mut choices: Choices) -> Result<Response, ApiError> {
         let count = choices.count();
-        let (mut texts, mut reasons) = (vec![String::new(); count], vec![""; count]);
-        let mut entries: Vec<Vec<Value>> = vec![Vec::new(); count];
+        let mut messages: Vec<ChatMessage> = (0..count).map(|_| ChatMessage::default()).collect();
+        let (mut reasons, mut entries) = (vec![""; count], vec![Vec::<Value>::new(); count]);
         while let Some(event) = choices.next_event().await {
-            match event? {
-                (index, ChoiceEvent::Token { token, text, top }) => {
-                    texts[index].push_str(&text);
+            let (index, event) = event?;
+            match event {
+                ChoiceEvent::Token { token, text, top } => {
+                    messages[index].append(self.parsers[index].push(&text));
                     if self.has_log_probabilities {
                         let tokenizer = choices.model().model.tokenizer().ok();
                         entries[index].push(log_probabilities::chat_entry(tokenizer, token, &top));
                     }
                 }
-                (index, ChoiceEvent::End { text, finish_reason }) => {
-                    texts[index].push_str(&text);
-                    reasons[index] = finish_reason;
+                ChoiceEvent::End { text, finish_reason } => {
+                    messages[index].append(self.parsers[index].push(&text));
+                    messages[index].append(self.parsers[index].finish());
+                    reasons[index] = self.finish_reason(index, finish_reason);
                 }
             }
         }
-        let choice = |(index, text): (usize, String)| {
+        let choice = |(index, message): (usize, ChatMessage)| {
             let content = std::mem::take(&mut entries[index]);
             let log_probabilities = match self.has_log_probabilities {
                 true => json!({"content": content, "refusal": null}),
@@ -219,12 +207,12 @@ impl ChatRenderer {
             };
             json!({
                 "index": index,
-                "message": {"role": "assistant", "content": text, "refusal": null},
+                "message": message.into_json(&self.ids, index),
                 "logprobs": log_probabilities,
                 "finish_reason": reasons[index],
             })
         };
-        let list: Vec<Value> = texts.into_iter().enumerate().map(choice).collect();
+        let list: Vec<Value> = messages.into_iter().enumerate().map(choice).collect();
         let mut object = self.object(&choices, "chat.completion", &list.into());
         object["usage"] = choices.usage();
         Ok(response::json(StatusCode::OK, &object))
@@ -241,13 +229,22 @@ impl ChunkRenderer for ChatRenderer {
             }
             ChoiceEvent::End { text, finish_reason } => (text, None, Some(finish_reason)),
         };
-        if !text.is_empty() || entry.is_some() {
-            let log_probabilities =
-                entry.map_or(Value::Null, |entry| json!({"content": [entry], "refusal": null}));
-            chunks.push_back(self.chunk(choices, index, &json!({"content": text}), log_probabilities, None));
-        }
+        let mut events = self.parsers[index].push(&text);
         if finish_reason.is_some() {
-            chunks.push_back(self.chunk(choices, index, &json!({}), Value::Null, finish_reason));
+            events.extend(self.parsers[index].finish());
+        }
+        let mut deltas: Vec<Value> = events.iter().map(|event| self.ids.delta(index, event)).collect();
+        if deltas.is_empty() && entry.is_some() {
+            deltas.push(json!({"content": ""}));
+        }
+        let mut log_probabilities =
+            entry.map_or(Value::Null, |entry| json!({"content": [entry], "refusal": null}));
+        for delta in deltas {
+            chunks.push_back(self.chunk(choices, index, &delta, log_probabilities.take(), None));
+        }
+        if let Some(reason) = finish_reason {
+            let reason = self.finish_reason(index, reason);
+            chunks.push_back(self.chunk(choices, index, &json!({}), Value::Null, Some(reason)));
         }
     }
 

@@ -3,6 +3,7 @@
 //! Fields that change results and are not supported are errors; nothing is ignored but what has no effect here.
 
 pub(crate) mod chat;
+mod chat_message;
 mod choices;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
@@ -12,6 +13,7 @@ pub(crate) mod model_list;
 
 mod sampling;
 mod structured_output;
+mod tools;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

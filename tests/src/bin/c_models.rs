@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 use siskin::file::{AtomicFile, File};
 use siskin::{Adapter, Error, LoraMatrix, Result};
-use siskin_convert::{PackOptions, pack_file};
-use siskin_tests::{every, header, paths};
+use siskin_tests::chat_model::{self, ChatModel};
+use siskin_tests::{every, header};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -69,43 +69,13 @@ fn adapter(folder: &Path) -> Result<()> {
 }
 
 fn make(folder: &Path, (name, source, tokenizer): &Recipe) -> Result<()> {
-    let io = |error: std::io::Error| Error::io(folder.display().to_string(), &error);
-    let target = folder.join(name);
-    std::fs::create_dir_all(&target).map_err(io)?;
-    for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(paths::data(source).join(file), target.join(file)).map_err(io)?;
-    }
-    let config = json!({ "chat_template": if *name == "chat" { Value::from(CHAT) } else { Value::Null } });
-    std::fs::write(target.join("tokenizer_config.json"), config.to_string()).map_err(io)?;
-    std::fs::write(target.join("tokenizer.json"), tokenizer().to_string()).map_err(io)?;
-    pack_file(&target, &folder.join(format!("{name}.siskin")), &PackOptions::default())?;
-    Ok(())
+    let template = (*name == "chat").then_some(CHAT);
+    let model = ChatModel { source, tokenizer: tokenizer(), template, max_positions: None };
+    chat_model::pack(folder, name, &model).map(drop)
 }
 
-/// Builds a tokenizer with one token per byte, so that characters span tokens.
 fn bytes() -> Value {
-    // GPT-2's byte-to-Unicode alphabet: unprintable bytes are mapped to characters after the others.
-    let seen =
-        |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
-    let mut vocabulary = Map::new();
-    let mut hidden = 256;
-    for byte in 0..256_u32 {
-        let character = if seen(byte) { byte } else { hidden };
-        hidden += u32::from(!seen(byte));
-        vocabulary.insert(char::from_u32(character).unwrap_or_default().to_string(), byte.into());
-    }
-    let level = json!({
-        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false
-    });
-    json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-        "pre_tokenizer": level, "post_processor": null, "decoder": level,
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "vocab": vocabulary, "merges": []
-        }
-    })
+    chat_model::byte_tokenizer(&[])
 }
 
 /// Builds a tokenizer with one token per letter, at the start of a word and inside.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::choice::Choice;
+use super::deferred::Deferred;
 #[cfg(feature = "grammar")]
 use super::grammar::{GrammarCompiler, GrammarSource};
 use super::token_table::TokenTable;
@@ -42,6 +43,12 @@ impl ConstraintCompiler {
             StructuredOutput::Choice(choices) => {
                 let table = self.table(tokenizer, vocabulary_size)?;
                 return Ok(Box::new(Choice::new(choices, table)?));
+            }
+            StructuredOutput::Deferred(deferred) => {
+                let then = deferred.then.as_ref();
+                let then = then.map(|then| self.compile(then, tokenizer, vocabulary_size)).transpose()?;
+                let table = self.table(tokenizer, vocabulary_size)?;
+                return Ok(Box::new(Deferred::new(deferred, then, table)?));
             }
             StructuredOutput::JsonObject => "",
             StructuredOutput::JsonSchema(text)
@@ -110,7 +117,7 @@ impl ConstraintCompiler {
             StructuredOutput::Regex(regex) => GrammarSource::regex(regex),
             StructuredOutput::Lark(grammar) => GrammarSource::lark(grammar),
             StructuredOutput::Gbnf(grammar) => GrammarSource::gbnf(grammar),
-            StructuredOutput::Choice(_) | StructuredOutput::Custom(_) => {
+            StructuredOutput::Choice(_) | StructuredOutput::Deferred(_) | StructuredOutput::Custom(_) => {
                 return Err(Error::argument("structured_output", "is no grammar"));
             }
         };
@@ -153,6 +160,7 @@ impl StructuredOutput {
             Self::Regex(_) => "regex",
             Self::Lark(_) => "lark",
             Self::Gbnf(_) => "gbnf",
+            Self::Deferred(_) => "deferred",
             Self::Custom(_) => "constraint",
         }
     }

@@ -44,23 +44,8 @@ impl GrammarSource {
         Self::schema(schema)
     }
 
-    fn schema(mut schema: Value) -> Result<Self> {
-        if schema == json!(true) {
-            schema = json!({});
-        }
-        if let Some(fields) = schema.as_object_mut() {
-            let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
-            let options = options.as_object_mut();
-            let options = options.ok_or_else(|| Error::argument("x-guidance", "expected an object"))?;
-            if options.get("lenient").is_some_and(|lenient| lenient != false) {
-                let message = "`lenient` would ignore parts of the schema; remove these parts instead";
-                return Err(Error::unsupported("x-guidance", message));
-            }
-            if !options.contains_key("whitespace_flexible") {
-                options.entry("whitespace_pattern").or_insert_with(|| json!(JSON_WHITESPACE));
-            }
-        }
-        Ok(Self(TopLevelGrammar::from_json_schema(schema)))
+    fn schema(schema: Value) -> Result<Self> {
+        Ok(Self(TopLevelGrammar::from_json_schema(bounded(schema)?)))
     }
 
     pub(super) fn regex(text: &str) -> Result<Self> {
@@ -77,6 +62,33 @@ impl GrammarSource {
         check_size(text)?;
         Ok(Self(TopLevelGrammar::from_lark(gbnf_to_lark(text)?)))
     }
+}
+
+/// Returns a schema as it is enforced: with bounded white space.
+fn bounded(mut schema: Value) -> Result<Value> {
+    if schema == json!(true) {
+        schema = json!({});
+    }
+    if let Some(fields) = schema.as_object_mut() {
+        let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
+        let options = options.as_object_mut();
+        let options = options.ok_or_else(|| Error::argument("x-guidance", "expected an object"))?;
+        if options.get("lenient").is_some_and(|lenient| lenient != false) {
+            let message = "`lenient` would ignore parts of the schema; remove these parts instead";
+            return Err(Error::unsupported("x-guidance", message));
+        }
+        if !options.contains_key("whitespace_flexible") {
+            options.entry("whitespace_pattern").or_insert_with(|| json!(JSON_WHITESPACE));
+        }
+    }
+    Ok(schema)
+}
+
+/// Returns a schema in JSON as it is enforced inside a grammar.
+#[cfg(feature = "templates")]
+pub(super) fn with_bounded_space(schema: &str) -> Result<String> {
+    let schema = serde_json::from_str(schema);
+    bounded(schema.map_err(|error| Error::argument("", error.to_string()))?).map(|schema| schema.to_string())
 }
 
 fn check_size(text: &str) -> Result<()> {

@@ -12,6 +12,7 @@
 
 mod choice;
 mod compiler;
+mod deferred;
 #[cfg(feature = "grammar")]
 mod gbnf;
 #[cfg(feature = "grammar")]
@@ -89,6 +90,54 @@ pub enum StructuredOutput {
     Lark(String),
     /// A sentence of this grammar in GBNF, the format of llama.cpp.
     Gbnf(String),
+    /// Any text up to a trigger, and something else after it.
+    Deferred(Box<DeferredOutput>),
     /// What this constraint allows. It is forked for each generation.
     Custom(Box<dyn TokenConstraint>),
+}
+
+/// A text that is free up to a trigger.
+///
+/// Triggers are found in the text of tokens, that of special tokens included, wherever tokens begin and end.
+#[derive(Clone, Debug)]
+pub struct DeferredOutput {
+    /// The beginning of the free text, such as `<think>`; a text that does not begin with it is [`then`](Self::then) from
+    /// its start. `None`: the text begins inside the free text.
+    pub begin: Option<String>,
+    /// What ends the free text, such as `</think>`.
+    pub trigger: String,
+    /// What follows the trigger; `None`: any text.
+    pub then: Option<StructuredOutput>,
+    /// Whether the text may end without the trigger.
+    pub may_end: bool,
+    /// Whether free text follows again when [`then`](Self::then) is complete.
+    pub repeats: bool,
+    /// Whether the trigger only counts at the start of the text.
+    pub only_at_start: bool,
+    /// The maximum number of tokens of the free text; after them the trigger is forced.
+    pub max_tokens: Option<usize>,
+}
+
+impl DeferredOutput {
+    /// Creates a free text that ends with `trigger`, after which anything may follow.
+    pub fn until(trigger: impl Into<String>) -> Self {
+        Self {
+            begin: None,
+            trigger: trigger.into(),
+            then: None,
+            may_end: false,
+            repeats: false,
+            only_at_start: false,
+            max_tokens: None,
+        }
+    }
+}
+
+/// Returns a JSON Schema as it is used inside a grammar, with bounded white space.
+#[cfg(feature = "templates")]
+pub(crate) fn bounded_schema(schema: &str) -> Result<String> {
+    #[cfg(feature = "grammar")]
+    return grammar::with_bounded_space(schema);
+    #[cfg(not(feature = "grammar"))]
+    Ok(schema.to_owned())
 }

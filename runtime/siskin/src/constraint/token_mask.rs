@@ -25,6 +25,12 @@ impl TokenMask {
         }
     }
 
+    /// Adds all tokens.
+    pub fn allow_all(&mut self) {
+        self.words.fill(u32::MAX);
+        self.trim();
+    }
+
     /// Removes a token.
     pub fn forbid(&mut self, token: u32) {
         if let Some(word) = self.words.get_mut(token as usize / 32) {
@@ -37,6 +43,11 @@ impl TokenMask {
         for (word, more) in self.words.iter_mut().zip(words) {
             *word |= more;
         }
+        self.trim();
+    }
+
+    /// Removes the bits beyond the vocabulary.
+    fn trim(&mut self) {
         if let Some(last) = self.words.last_mut() {
             let used = self.vocabulary_size % 32;
             *last &= if used == 0 { u32::MAX } else { (1 << used) - 1 };

@@ -39,8 +39,33 @@ impl TokenTable {
         bytes.unwrap_or_default()
     }
 
+    /// Returns the bytes of a token, those of a special token included.
+    pub(super) fn visible(&self, id: u32) -> Cow<'_, [u8]> {
+        let is_known = (id as usize) < self.vocabulary_size;
+        is_known.then(|| self.tokenizer.piece(id, true).ok()).flatten().unwrap_or_default()
+    }
+
+    /// Returns the special token with this text.
+    pub(super) fn special(&self, text: &str) -> Option<u32> {
+        let is_known = |id: &u32| (*id as usize) < self.vocabulary_size && self.tokenizer.is_special(*id);
+        self.tokenizer.token_to_id(text.as_bytes()).filter(is_known)
+    }
+
+    /// Splits bytes into the longest tokens, from the left; ends with `None` if no token begins the rest.
+    pub(super) fn greedy_tokens<'t>(&'t self, mut text: &'t [u8]) -> impl Iterator<Item = Option<u32>> + 't {
+        std::iter::from_fn(move || {
+            let longest = text.len().min(self.longest);
+            if text.is_empty() {
+                return None;
+            }
+            let found = (1..=longest).rev().find_map(|end| Some((self.find(&text[..end])?, end)));
+            text = found.map_or(&[], |(_, end)| &text[end..]);
+            Some(found.map(|(id, _)| id))
+        })
+    }
+
     /// Returns the token with these bytes, unless it is hidden.
-    fn find(&self, bytes: &[u8]) -> Option<u32> {
+    pub(super) fn find(&self, bytes: &[u8]) -> Option<u32> {
         self.tokenizer.token_to_id(bytes).filter(|&id| self.token(id) == bytes)
     }
 

@@ -203,6 +203,7 @@ impl Engine {
             model: served,
             sampler,
             stream: TextStream::new(&request.stop)?,
+            visible_tokens: request.visible_tokens,
             proposer: request.speculation.proposer(max_length),
             queue: Arc::clone(&queue),
             bytes: Vec::new(),

@@ -48,6 +48,8 @@ pub struct GenerationRequest {
     pub timeout: Option<Duration>,
     /// What the text must be; `None`: anything.
     pub structured_output: Option<StructuredOutput>,
+    /// Special tokens whose text is part of the generated text, such as those around tool calls. Others are left out.
+    pub visible_tokens: Vec<u32>,
     /// Which tokens are guessed, to compute several in one pass; changes no token.
     pub speculation: Speculation,
 }
@@ -90,6 +92,7 @@ impl GenerationRequest {
             salt: CacheSalt::default(),
             timeout: None,
             structured_output: None,
+            visible_tokens: Vec::new(),
             speculation: Speculation::default(),
         }
     }

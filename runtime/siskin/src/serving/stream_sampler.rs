@@ -17,6 +17,8 @@ pub(super) struct StreamSampler {
     pub model: Model,
     pub sampler: Sampler,
     pub stream: TextStream,
+    /// Special tokens that have a text.
+    pub visible_tokens: Vec<u32>,
     pub proposer: Option<Box<dyn Proposer>>,
     pub queue: Arc<EventQueue>,
     /// The bytes of the last token.
@@ -39,7 +41,8 @@ impl StreamSampler {
     fn deliver(&mut self, token: SampledToken, time: Duration) -> Result<bool> {
         self.sampler.accept(token.id);
         self.usage.generated_tokens += 1;
-        self.model.token_bytes(token.id, &mut self.bytes)?;
+        let is_visible = self.visible_tokens.contains(&token.id);
+        self.model.token_bytes(token.id, is_visible, &mut self.bytes)?;
         let delta = self.stream.push(&self.bytes);
         self.queue.push(token, delta.text, self.sampler.top(), time);
         Ok(delta.stopped)

@@ -118,7 +118,7 @@ impl Generation {
             self.last = None;
         }
         let Some(token) = session.sample_token()? else { return Ok(self.end(FinishReason::Eos, text)) };
-        session.model.token_bytes(token.id, &mut self.bytes)?;
+        session.model.token_bytes(token.id, false, &mut self.bytes)?;
         self.last = Some(token.id);
         self.tokens += 1;
         let step = self.stream.push(&self.bytes);

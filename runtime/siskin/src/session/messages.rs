@@ -15,7 +15,12 @@ impl Session {
 
     /// Adds a message before the next prompt, such as a system prompt.
     pub fn add_message(&mut self, role: &str, content: &str) {
-        self.turns.push(ConversationMessage::given(Message::new(role, content)));
+        self.push_message(Message::new(role, content));
+    }
+
+    /// Adds a message before the next prompt, such as the result of a tool call.
+    pub fn push_message(&mut self, message: Message) {
+        self.turns.push(ConversationMessage::given(message));
     }
 
     /// Removes all but the first `count` messages. The KV cache keeps the tokens of the others until the next prompt,

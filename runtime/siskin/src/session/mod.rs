@@ -11,12 +11,15 @@ mod prefix_reuse;
 mod prompt;
 mod rope_rescale;
 mod save;
+mod saved_message;
 mod search;
 mod start_tokens;
 mod text_chunks;
 
 pub(crate) use dry_breakers::with_breakers;
 pub use generation::{FinishReason, Generation, GenerationStep};
+#[cfg(feature = "templates")]
+pub(crate) use prompt::{RenderedChat, no_template, render_chat};
 pub(crate) use prompt::{conversation_tokens, first_tokens};
 pub(crate) use start_tokens::start_tokens;
 pub use text_chunks::TextChunks;

@@ -6,7 +6,7 @@ use super::{GenerateOptions, Generation, Session};
 use crate::model::Model;
 use crate::text::TextStream;
 use crate::{Error, Result};
-use siskin_chat_template::{ChatTemplate, Date, Message, RenderOptions, TemplateData};
+use siskin_chat_template::{ChatTemplate, Date, Message, MessageStyle, RenderOptions, TemplateData};
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
 use std::ops::Range;
 
@@ -29,7 +29,9 @@ impl Session {
             return Ok(tokens);
         };
         self.turns.push(ConversationMessage::given(Message::new("user", prompt)));
-        let tokens = conversation(tokenizer, (&template, &self.options.template), &self.turns)?;
+        let style = model.message_style()?;
+        let chat = conversation(tokenizer, (&template, &self.options.template), &style, &self.turns)?;
+        let tokens = chat.tokens;
         self.truncate_to_common_prefix(&tokens)
     }
 
@@ -46,8 +48,9 @@ impl Session {
             return Err(Error::unsupported("model", "it is a text-to-text model and does not support chat"));
         }
         let turns = ConversationMessage::all(messages);
-        let tokens = conversation(model.tokenizer()?, (&template, &self.options.template), &turns)?;
-        let rest = self.truncate_to_common_prefix(&tokens)?;
+        let variables = &self.options.template;
+        let chat = conversation(model.tokenizer()?, (&template, variables), &model.message_style()?, &turns)?;
+        let rest = self.truncate_to_common_prefix(&chat.tokens)?;
         self.prefill(&rest)?;
         self.turns = turns;
         Ok(self.begun(stream, GenerateOptions { raw: false, ..options }))
@@ -66,7 +69,9 @@ pub(crate) fn first_tokens(
     match template {
         Some(template) => {
             let messages = [messages, &[Message::new("user", prompt)]].concat();
-            conversation(tokenizer, (&template, variables), &ConversationMessage::all(&messages))
+            let turns = ConversationMessage::all(&messages);
+            let chat = conversation(tokenizer, (&template, variables), &model.message_style()?, &turns)?;
+            Ok(chat.tokens)
         }
         None => tokenizer
             .encode(prompt, EncodeOptions { add_special: true, parse_special: options.parse_special }),
@@ -82,11 +87,30 @@ pub(crate) fn conversation_tokens(
     messages: &[Message],
     variables: &RenderOptions,
 ) -> Result<Vec<u32>> {
-    let template = model.template()?.ok_or_else(no_template)?;
-    conversation(model.tokenizer()?, (&template, variables), &ConversationMessage::all(messages))
+    Ok(render_chat(model, messages, &model.message_style()?, variables)?.tokens)
 }
 
-fn no_template() -> Error {
+/// Renders a conversation.
+///
+/// # Errors
+/// As [`conversation_tokens`].
+pub(crate) fn render_chat(
+    model: &Model,
+    messages: &[Message],
+    style: &MessageStyle,
+    variables: &RenderOptions,
+) -> Result<RenderedChat> {
+    let template = model.template()?.ok_or_else(no_template)?;
+    conversation(model.tokenizer()?, (&template, variables), style, &ConversationMessage::all(messages))
+}
+
+/// A conversation as the model sees it.
+pub(crate) struct RenderedChat {
+    pub(crate) prompt: String,
+    pub(crate) tokens: Vec<u32>,
+}
+
+pub(crate) fn no_template() -> Error {
     Error::unsupported("model", "no chat template; send a raw prompt instead")
 }
 
@@ -95,8 +119,9 @@ fn no_template() -> Error {
 fn conversation(
     tokenizer: &Tokenizer,
     (template, variables): (&ChatTemplate, &RenderOptions),
+    style: &MessageStyle,
     turns: &[ConversationMessage],
-) -> Result<Vec<u32>> {
+) -> Result<RenderedChat> {
     let text = |id: Option<u32>| {
         id.and_then(|id| tokenizer.token_text(id).ok()).map(|text| String::from_utf8_lossy(text).into_owned())
     };
@@ -106,7 +131,7 @@ fn conversation(
         now: Some(variables.now.unwrap_or_else(Date::now)),
         ..variables.clone()
     };
-    let messages = TemplateData::messages(turns.iter().map(|turn| &turn.message));
+    let messages = TemplateData::messages(turns.iter().map(|turn| &turn.message), style);
     let (prompt, spans) = template.render_with_spans(&messages, &options)?;
     let untrusted: Vec<Range<usize>> = spans.iter().map(|span| span.range.clone()).collect();
     let options = EncodeOptions { add_special: false, parse_special: true };
@@ -123,7 +148,7 @@ fn conversation(
     if tokenizer.add_bos() && tokens.first().copied() != tokenizer.bos() {
         tokens.splice(0..0, tokenizer.bos());
     }
-    Ok(tokens)
+    Ok(RenderedChat { prompt, tokens })
 }
 
 #[cfg(test)]
@@ -157,7 +182,8 @@ mod tests {
     fn tokens(template: &str, turns: &[ConversationMessage], normalized: bool) -> Vec<u32> {
         let variables = RenderOptions::default();
         let template = ChatTemplate::new(template).unwrap();
-        conversation(&tokenizer(normalized), (&template, &variables), turns).unwrap()
+        let style = MessageStyle::default();
+        conversation(&tokenizer(normalized), (&template, &variables), &style, turns).unwrap().tokens
     }
 
     fn control(tokens: &[u32]) -> Vec<&'static str> {
@@ -239,8 +265,10 @@ mod tests {
         let tokenizer = Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap();
         let template = ChatTemplate::new("{{ messages[0].content }}<|a|>").unwrap();
         let variables = RenderOptions::default();
-        let ids =
-            |content: &str| conversation(&tokenizer, (&template, &variables), &[user(content)]).unwrap();
+        let ids = |content: &str| {
+            let style = MessageStyle::default();
+            conversation(&tokenizer, (&template, &variables), &style, &[user(content)]).unwrap().tokens
+        };
         assert_eq!(control(&ids("ab")), ["<|a|>"]);
         assert_eq!(ids("ab< b")[..2], [97, 263]);
     }

@@ -1,22 +1,20 @@
 //! Saving a session to bytes and restoring it.
 //!
 //! Little-endian: the magic, the version (u32), the model's identity (32 bytes); the skipped layers (a count, then u32
-//! each); the tokens, likewise; the messages (role and content, each after its length, then the tokens of generated
-//! content and the end of each in the content, two lists that are empty for other messages); the logits (f32 bits); the
-//! token that was returned but not processed (u32; all ones: none); the state of the random number generator (four
+//! each); the tokens, likewise; the messages, as in `saved_message.rs`; the logits (f32 bits); the token that was returned but not processed (u32; all ones: none); the state of the random number generator (four
 //! u64); the prefix and the expected length (u32); the KV cache; and at the end the BLAKE3 hash of all of that.
 
 use std::path::Path;
 
-use super::conversation::{ConversationMessage, Generated};
+use super::conversation::ConversationMessage;
+use super::saved_message::{put_message, read_message};
 use super::{Generation, Session, locked};
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::block_table::SavedSequence;
-use siskin_chat_template::Message;
 use siskin_format::file::AtomicFile;
 
 const MAGIC: [u8; 8] = *b"SISKSESS";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HASH_BYTES: usize = 32;
 const NO_TOKEN: u32 = u32::MAX;
 
@@ -40,17 +38,7 @@ impl Session {
         put_all(&mut out, &skipped)?;
         put_all(&mut out, &self.tokens)?;
         put(&mut out, self.turns.len())?;
-        let nothing = Generated::default();
-        for ConversationMessage { message, generated } in &self.turns {
-            for text in [&message.role, &message.content] {
-                put(&mut out, text.len())?;
-                out.extend(text.as_bytes());
-            }
-            let Generated { ids, ends } = generated.as_ref().unwrap_or(&nothing);
-            put_all(&mut out, ids)?;
-            put(&mut out, ends.len())?;
-            ends.iter().try_for_each(|&end| put(&mut out, end))?;
-        }
+        self.turns.iter().try_for_each(|turn| put_message(&mut out, turn))?;
         let bits: Vec<u32> = self.logits.iter().map(|logit| logit.to_bits()).collect();
         put_all(&mut out, &bits)?;
         out.extend(self.pending_token.unwrap_or(NO_TOKEN).to_le_bytes());
@@ -190,7 +178,7 @@ impl<'a> Parts<'a> {
         let (skipped, tokens) = (rest.words()?, rest.words()?);
         let mut turns = Vec::new();
         for _ in 0..rest.word()? {
-            turns.push(rest.turn()?);
+            turns.push(read_message(&mut rest)?);
         }
         let logits = rest.words()?.into_iter().map(f32::from_bits).collect();
         let pending_token = Some(rest.word()?).filter(|&id| id != NO_TOKEN);
@@ -217,7 +205,7 @@ impl<'a> Parts<'a> {
 }
 
 /// A cursor over the bytes. Every length is checked against the bytes that remain before anything is allocated.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
@@ -233,40 +221,29 @@ impl<'a> Reader<'a> {
         self.take(COUNT)?.try_into().map_err(|_| Error::corrupt("saved", "truncated"))
     }
 
-    fn word(&mut self) -> Result<u32> {
+    pub(super) fn word(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(*self.array()?))
     }
 
-    fn words(&mut self) -> Result<Vec<u32>> {
+    pub(super) fn words(&mut self) -> Result<Vec<u32>> {
         let bytes = (self.word()? as usize).saturating_mul(4);
         Ok(self.take(bytes)?.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
 
-    fn turn(&mut self) -> Result<ConversationMessage> {
-        let message = Message::new(self.text()?, self.text()?);
-        let (ids, ends) = (self.words()?, self.words()?);
-        let ends: Vec<usize> = ends.into_iter().map(|end| end as usize).collect();
-        let fits = ends.iter().all(|&end| message.content.is_char_boundary(end));
-        if ids.len() != ends.len() || !ends.is_sorted() || !fits {
-            return Err(Error::corrupt("saved.messages", "tokens do not match their text"));
-        }
-        Ok(ConversationMessage { message, generated: (!ids.is_empty()).then_some(Generated { ids, ends }) })
-    }
-
-    fn text(&mut self) -> Result<&'a str> {
+    pub(super) fn text(&mut self) -> Result<&'a str> {
         let length = self.word()? as usize;
         std::str::from_utf8(self.take(length)?)
             .map_err(|error| Error::corrupt("saved.messages", error.to_string()))
     }
 }
 
-fn put(out: &mut Vec<u8>, count: usize) -> Result<()> {
+pub(super) fn put(out: &mut Vec<u8>, count: usize) -> Result<()> {
     let count = u32::try_from(count).map_err(|_| Error::unsupported("session", "too long to be saved"))?;
     out.extend(count.to_le_bytes());
     Ok(())
 }
 
-fn put_all(out: &mut Vec<u8>, words: &[u32]) -> Result<()> {
+pub(super) fn put_all(out: &mut Vec<u8>, words: &[u32]) -> Result<()> {
     put(out, words.len())?;
     words.iter().for_each(|word| out.extend(word.to_le_bytes()));
     Ok(())
