@@ -140,7 +140,7 @@ fn tools_are_called_in_the_format_of_the_template() {
         if !parallel {
             assert_eq!((&stream, stream_reason.as_str()), (&whole, "tool_calls"));
         }
-        // The conversation goes on with the result.
+        // The result is appended to the conversation.
         let result = json!({"role": "tool", "tool_call_id": id, "content": "22 degrees"});
         let messages = json!([question()[0], whole, result]);
         let next = chat(&messages, &json!({"tools": tools(), "tool_choice": "none", "max_tokens": 5}));

@@ -7,6 +7,7 @@
 //!
 //! - [`ChatTemplate`] is a parsed template.
 //! - [`Message`] is a turn of a conversation, and [`TemplateData`] any value that a template can see.
+//! - [`tools`] has what templates and responses say about tool calls and reasoning.
 //! - [`UntrustedSpan`]s say which parts of a rendered prompt came from messages, so that these parts cannot spell
 //!   control tokens, however the template joins or changes them.
 //!
@@ -49,10 +50,11 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod text;
+pub mod tools;
 mod value;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use budget::{Budget, RenderError};
 pub use data::{MessageStyle, TemplateData};
@@ -62,6 +64,7 @@ pub use message::{ContentPart, Message, ToolCall};
 use parser::Parsed;
 use text::TextBuilder;
 pub use text::UntrustedSpan;
+use tools::TemplateTraits;
 use value::TemplateValue;
 
 use siskin_format::{CargoFeature, Error, ErrorKind, Result};
@@ -95,6 +98,7 @@ const MEMORY_PER_INPUT: u64 = 64;
 pub struct ChatTemplate {
     parsed: Arc<Parsed>,
     source: Arc<str>,
+    traits: Arc<OnceLock<TemplateTraits>>,
 }
 
 /// Variables of a template besides the messages.
@@ -145,12 +149,17 @@ impl ChatTemplate {
         }
         let parsed = lexer::tokens(source).and_then(parser::parse);
         let parsed = parsed.map_err(|(failure, line)| error(&failure, line))?;
-        Ok(Self { parsed: Arc::new(parsed), source: source.into() })
+        Ok(Self { parsed: Arc::new(parsed), source: source.into(), traits: Arc::default() })
     }
 
     /// Returns whether the name occurs in the template: a variable whose name does not occur has no effect.
     pub fn uses(&self, name: &str) -> bool {
         self.parsed.names.iter().any(|known| **known == *name)
+    }
+
+    /// Returns what the template supports, which is found out at the first call.
+    pub fn traits(&self) -> &TemplateTraits {
+        self.traits.get_or_init(|| TemplateTraits::of(self))
     }
 
     /// Returns the source.

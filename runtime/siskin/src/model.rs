@@ -4,20 +4,16 @@
 mod tests;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use siskin_kernels::ops::Kernels;
 
-#[cfg(feature = "templates")]
-use crate::chat::{TemplateTraits, TraitsCache};
 use crate::constraint::{ConstraintCompiler, StructuredOutput, TokenConstraint};
-#[cfg(feature = "templates")]
-use crate::session::no_template;
 use crate::{Error, Result};
 use siskin_backend::external_model::{ExternalModel, NamedTensor};
 use siskin_backend::governor::Governor;
 use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
-use siskin_chat_template::{ChatTemplate, MessageStyle};
+use siskin_chat_template::ChatTemplate;
 use siskin_format::file::File;
 use siskin_graph::adapter::Adapter;
 use siskin_graph::arch::{ConfigReader, Graphs, ModelConfig, Tasks};
@@ -30,8 +26,7 @@ pub struct Model {
     loaded: Arc<LoadedModel>,
     tokenizer: Option<Arc<Tokenizer>>,
     constraints: Arc<ConstraintCompiler>,
-    #[cfg(feature = "templates")]
-    template_traits: Arc<TraitsCache>,
+    template: Arc<OnceLock<ChatTemplate>>,
 }
 
 impl Model {
@@ -74,8 +69,7 @@ impl Model {
             loaded: Arc::new(loaded),
             tokenizer: tokenizer.map(Arc::new),
             constraints: Arc::default(),
-            #[cfg(feature = "templates")]
-            template_traits: Arc::default(),
+            template: Arc::default(),
         })
     }
 
@@ -199,26 +193,11 @@ impl Model {
 
     /// Returns the chat template, if the file has one.
     pub fn template(&self) -> Result<Option<ChatTemplate>> {
-        self.loaded.file.template().map(ChatTemplate::new).transpose()
-    }
-
-    /// Returns what the chat template supports.
-    #[cfg(feature = "templates")]
-    pub(crate) fn template_traits(&self) -> Result<Arc<TemplateTraits>> {
-        let template = self.template()?.ok_or_else(no_template)?;
-        Ok(self.template_traits.get(&template))
-    }
-
-    /// Returns how the chat template expects messages.
-    #[cfg(feature = "templates")]
-    pub(crate) fn message_style(&self) -> Result<MessageStyle> {
-        Ok(self.template_traits()?.style.clone())
-    }
-
-    /// Returns how the chat template expects messages.
-    #[cfg(not(feature = "templates"))]
-    pub(crate) fn message_style(&self) -> Result<MessageStyle> {
-        Ok(MessageStyle::default())
+        if let Some(template) = self.template.get() {
+            return Ok(Some(template.clone()));
+        }
+        let template = self.loaded.file.template().map(ChatTemplate::new).transpose()?;
+        Ok(template.map(|template| self.template.get_or_init(|| template).clone()))
     }
 
     /// Returns the skipped layers.

@@ -207,7 +207,8 @@ def check_errors(client):
         "logit_bias": {"logit_bias": {"word": 1}},
         "response_format": {"response_format": {"type": "xml"}},
         "messages": {"messages": []},
-        "tools": {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        "tools[0].type": {"tools": [{"type": "web_search"}]},
+        "tool_choice": {"tool_choice": "required"},
     }.items():
         error = rejected(openai.BadRequestError, lambda: chat(client, **options), param=param)
         assert error.type == "invalid_request_error"
@@ -287,6 +288,58 @@ def check_structured_output(client):
     )
 
 
+class GetWeather(pydantic.BaseModel):
+    """Returns the weather of a city."""
+
+    city: Literal["Paris", "London", "Rome"]
+    days: int = pydantic.Field(ge=1, le=7)
+
+
+def check_tools(client):
+    question = [{"role": "user", "content": "What is the weather in Paris?"}]
+    tools = [openai.pydantic_function_tool(GetWeather)]
+    options = {
+        "model": "smollm2",
+        "messages": question,
+        "tools": tools,
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "max_tokens": 200,
+        "seed": 3,
+    }
+    called = client.chat.completions.parse(**options).choices[0]
+    assert called.finish_reason == "tool_calls" and called.message.content is None, called
+    (call,) = called.message.tool_calls
+    assert isinstance(call.function.parsed_arguments, GetWeather), call
+    with client.chat.completions.stream(**options) as stream:
+        final = stream.get_final_completion().choices[0]
+    assert final.finish_reason == "tool_calls", final
+    (streamed,) = final.message.tool_calls
+    assert streamed.function.arguments == call.function.arguments, (streamed, call)
+
+    # The result is appended to the conversation; then without tools.
+    result = {"role": "tool", "tool_call_id": call.id, "content": "22 degrees"}
+    after = [*question, called.message.model_dump(exclude_none=True), result]
+    for message in after:
+        for entry in message.get("tool_calls", []):
+            entry["function"].pop("parsed_arguments", None)
+    for choice in ["auto", "none"]:
+        answer = chat(client, messages=after, tools=tools, tool_choice=choice, temperature=0, max_tokens=8)
+        assert answer.choices[0].finish_reason in ["length", "stop", "tool_calls"], answer
+    plain = chat(client, messages=question, temperature=0, max_tokens=8)
+    none = chat(client, messages=question, tools=tools, tool_choice="none", temperature=0, max_tokens=8)
+    assert none.choices[0].message.content == plain.choices[0].message.content
+    assert none.usage.prompt_tokens == plain.usage.prompt_tokens
+
+    named = {"type": "function", "function": {"name": "GetWeather"}}
+    several = chat(client, messages=question, tools=tools, tool_choice=named, n=2, seed=1, max_tokens=400)
+    for choice in several.choices:
+        assert {call.function.name for call in choice.message.tool_calls} == {"GetWeather"}, choice
+        if choice.finish_reason == "tool_calls":
+            for call in choice.message.tool_calls:
+                GetWeather.model_validate_json(call.function.arguments)
+
+
 async def check_concurrency(server):
     """Many conversations at once have the answers that they have alone."""
     client = server.client(openai.AsyncOpenAI)
@@ -358,6 +411,7 @@ def main():
         check_completions(client)
         check_embeddings(client)
         check_structured_output(client)
+        check_tools(client)
         check_errors(client)
         asyncio.run(check_concurrency(server))
         check_cancellation(server, client)

@@ -60,7 +60,7 @@ const LAYERS: [Layers; 3] = [
             &["beam_search"],
             &["encoder"],
             &["session"],
-            &["seq2seq", "serving"],
+            &["chat", "seq2seq", "serving"],
             &["result_cache", "speech"],
         ],
     ),

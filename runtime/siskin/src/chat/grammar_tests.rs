@@ -6,12 +6,9 @@ use serde_json::Value;
 use siskin_format::file::Bytes;
 use siskin_tokenizer::{EncodeOptions, ModelKind, TokenKind, Tokenizer, Vocabulary, VocabularyToken};
 
-use super::call_parser::parameter_types;
-use super::reasoning::ReasoningTags;
-use super::response_parser::{ResponseEvent, ResponseParser};
-use super::tool_format::{CallSyntax, ToolFormat};
-use super::{ChatOptions, ConstraintSource, Tool, ToolChoice};
+use super::{ChatOptions, ConstraintSource, ResponseEvent, ResponseParser, Tool, ToolChoice};
 use crate::constraint::{ConstraintCompiler, StructuredOutput, TokenMask};
+use siskin_chat_template::tools::{CallSyntax, ReasoningTags, ToolFormat, parameter_types};
 
 const FORMATS: [&str; 15] = [
     "harmony",

@@ -18,32 +18,21 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 
-mod call_parser;
 #[cfg(all(test, feature = "grammar"))]
 mod grammar_tests;
-mod harmony;
-mod reasoning;
-mod response_parser;
-mod template_traits;
-#[cfg(test)]
-mod tests;
-mod tool;
-mod tool_format;
 mod tool_grammar;
-mod tool_prompt;
-
-pub use response_parser::{ResponseEvent, ResponseParser};
-pub(crate) use template_traits::{TemplateTraits, TraitsCache};
-pub use tool::{Tool, ToolChoice};
 
 use crate::constraint::{DeferredOutput, StructuredOutput, bounded_schema};
 use crate::model::Model;
-use crate::session::{RenderedChat, render_chat};
+use crate::session::{RenderedChat, no_template, render_chat};
 use crate::{Error, Result};
-use reasoning::ReasoningTags;
+use siskin_chat_template::tools::{
+    CallSyntax, DEFAULT_FORMAT, ParameterTypes, ReasoningTags, TemplateTraits, ToolFormat, parameter_types,
+    with_tools,
+};
+pub use siskin_chat_template::tools::{ResponseEvent, ResponseParser, Tool, ToolChoice};
 use siskin_chat_template::{Message, RenderOptions, TemplateData};
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
-use tool_format::{CallSyntax, DEFAULT_FORMAT, ToolFormat};
 use tool_grammar::{GrammarStart, ToolGrammar, json_after_space};
 
 /// Options of a response in a chat.
@@ -90,7 +79,7 @@ pub struct ChatPrompt {
 /// What a [`ResponseParser`] is created from.
 struct ResponseReader {
     format: Option<&'static ToolFormat>,
-    types: call_parser::ParameterTypes,
+    types: ParameterTypes,
     reasoning: Option<ReasoningTags>,
     is_reasoning: bool,
 }
@@ -116,16 +105,17 @@ impl Model {
     /// be enforced cannot be; [`ErrorKind::Argument`](crate::ErrorKind::Argument) if an option is invalid; and those of
     /// the template.
     pub fn chat(&self, messages: &[Message], options: &ChatOptions) -> Result<ChatPrompt> {
-        let traits = self.template_traits()?;
-        let format = options.format(&traits, messages)?;
-        let rendered = options.render(self, messages, &traits)?;
+        let template = self.template()?.ok_or_else(no_template)?;
+        let traits = template.traits();
+        let format = options.format(traits, messages)?;
+        let rendered = options.render(self, messages, traits)?;
         let tokenizer = self.tokenizer()?;
         let reasoning = traits.reasoning;
         let is_reasoning = reasoning.is_some_and(|tags| tags.is_open(&rendered.prompt));
         let compiler = ConstraintSource { tokenizer, compile: &|output| self.constraint(output).map(drop) };
         let structured_output = options.output(&compiler, format, (reasoning, is_reasoning))?;
         let types = options.tools.iter().map(|tool| (tool.name(), tool.parameters()));
-        let types = call_parser::parameter_types(types);
+        let types = parameter_types(types);
         let mut visible_tokens = Vec::new();
         let tags = reasoning.iter().flat_map(|tags| [tags.begin, tags.end]);
         for text in format.iter().flat_map(|format| format.delimiters()).chain(tags) {
@@ -193,7 +183,7 @@ impl ChatOptions {
         let definitions: Vec<&str> = shown.iter().map(Tool::definition).collect();
         let list = format!("[{}]", definitions.join(", "));
         if traits.format.is_none() {
-            let messages = tool_prompt::with_tools(messages, shown, traits.has_system_role);
+            let messages = with_tools(messages, shown, traits.has_system_role);
             return render_chat(model, &messages, &style, &options);
         }
         if shown.is_empty() {

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::call_parser::{ParameterType, parameter_type};
-use super::harmony;
-use super::tool::Tool;
-use super::tool_format::{CallKeys, CallSyntax, CallTags, NamedCall, ToolFormat};
+use siskin_chat_template::tools::{
+    CallKeys, CallSyntax, CallTags, NamedCall, ParameterType, Tool, ToolFormat, harmony_tokens as harmony,
+    parameter_type,
+};
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
 
 /// Builds the grammar of calls.

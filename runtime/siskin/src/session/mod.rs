@@ -11,6 +11,7 @@ mod prefix_reuse;
 mod prompt;
 mod rope_rescale;
 mod save;
+mod saved_bytes;
 mod saved_message;
 mod search;
 mod start_tokens;

@@ -29,8 +29,8 @@ impl Session {
             return Ok(tokens);
         };
         self.turns.push(ConversationMessage::given(Message::new("user", prompt)));
-        let style = model.message_style()?;
-        let chat = conversation(tokenizer, (&template, &self.options.template), &style, &self.turns)?;
+        let style = &template.traits().style;
+        let chat = conversation(tokenizer, (&template, &self.options.template), style, &self.turns)?;
         let tokens = chat.tokens;
         self.truncate_to_common_prefix(&tokens)
     }
@@ -49,7 +49,8 @@ impl Session {
         }
         let turns = ConversationMessage::all(messages);
         let variables = &self.options.template;
-        let chat = conversation(model.tokenizer()?, (&template, variables), &model.message_style()?, &turns)?;
+        let chat =
+            conversation(model.tokenizer()?, (&template, variables), &template.traits().style, &turns)?;
         let rest = self.truncate_to_common_prefix(&chat.tokens)?;
         self.prefill(&rest)?;
         self.turns = turns;
@@ -70,7 +71,7 @@ pub(crate) fn first_tokens(
         Some(template) => {
             let messages = [messages, &[Message::new("user", prompt)]].concat();
             let turns = ConversationMessage::all(&messages);
-            let chat = conversation(tokenizer, (&template, variables), &model.message_style()?, &turns)?;
+            let chat = conversation(tokenizer, (&template, variables), &template.traits().style, &turns)?;
             Ok(chat.tokens)
         }
         None => tokenizer
@@ -87,7 +88,8 @@ pub(crate) fn conversation_tokens(
     messages: &[Message],
     variables: &RenderOptions,
 ) -> Result<Vec<u32>> {
-    Ok(render_chat(model, messages, &model.message_style()?, variables)?.tokens)
+    let template = model.template()?.ok_or_else(no_template)?;
+    Ok(render_chat(model, messages, &template.traits().style, variables)?.tokens)
 }
 
 /// Renders a conversation.

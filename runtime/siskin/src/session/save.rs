@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use super::conversation::ConversationMessage;
+use super::saved_bytes::{Reader, put, put_all};
 use super::saved_message::{put_message, read_message};
 use super::{Generation, Session, locked};
 use crate::{Error, ErrorKind, Result};
@@ -202,49 +203,4 @@ impl<'a> Parts<'a> {
     fn skips(&self, session: &Session) -> bool {
         session.model.skipped().numbers().eq(self.skipped.iter().map(|&number| number as usize))
     }
-}
-
-/// A cursor over the bytes. Every length is checked against the bytes that remain before anything is allocated.
-pub(super) struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let (taken, rest) =
-            self.rest.split_at_checked(count).ok_or_else(|| Error::corrupt("saved", "truncated"))?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn array<const COUNT: usize>(&mut self) -> Result<&'a [u8; COUNT]> {
-        self.take(COUNT)?.try_into().map_err(|_| Error::corrupt("saved", "truncated"))
-    }
-
-    pub(super) fn word(&mut self) -> Result<u32> {
-        Ok(u32::from_le_bytes(*self.array()?))
-    }
-
-    pub(super) fn words(&mut self) -> Result<Vec<u32>> {
-        let bytes = (self.word()? as usize).saturating_mul(4);
-        Ok(self.take(bytes)?.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
-    }
-
-    pub(super) fn text(&mut self) -> Result<&'a str> {
-        let length = self.word()? as usize;
-        std::str::from_utf8(self.take(length)?)
-            .map_err(|error| Error::corrupt("saved.messages", error.to_string()))
-    }
-}
-
-pub(super) fn put(out: &mut Vec<u8>, count: usize) -> Result<()> {
-    let count = u32::try_from(count).map_err(|_| Error::unsupported("session", "too long to be saved"))?;
-    out.extend(count.to_le_bytes());
-    Ok(())
-}
-
-pub(super) fn put_all(out: &mut Vec<u8>, words: &[u32]) -> Result<()> {
-    put(out, words.len())?;
-    words.iter().for_each(|word| out.extend(word.to_le_bytes()));
-    Ok(())
 }

@@ -6,7 +6,7 @@
 //! messages that were not generated: the tokens of the content, and the end of each in the content.
 
 use super::conversation::{ConversationMessage, Generated};
-use super::save::{Reader, put, put_all};
+use super::saved_bytes::{Reader, put, put_all};
 use crate::{Error, Result};
 use siskin_chat_template::{ContentPart, Message, ToolCall};
 

@@ -2,10 +2,7 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use siskin_format::JsonFields;
-
-use crate::constraint::bounded_schema;
-use crate::{Error, Result};
+use siskin_format::{Error, JsonFields, Result};
 
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +31,8 @@ pub enum ToolChoice {
 
 /// The schema of a tool without parameters.
 const NO_PARAMETERS: &str = r#"{"type": "object", "properties": {}}"#;
+/// The key for options of the compiler of grammars, which could weaken the schema.
+const LLGUIDANCE_OPTIONS: &str = "x-guidance";
 /// The maximum number of bytes of a tool's name.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -41,7 +40,7 @@ impl Tool {
     /// Creates a tool from its name, its description, and the JSON Schema of its arguments, an object.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the name or the schema is invalid.
+    /// [`ErrorKind::Argument`](siskin_format::ErrorKind::Argument) if the name or the schema is invalid.
     pub fn new(name: &str, description: &str, parameters: &str) -> Result<Self> {
         check_schema(parameters)?;
         let function = vec![
@@ -55,7 +54,7 @@ impl Tool {
     /// Parses `{"type": "function", "function": {"name": …, "description": …, "parameters": …, "strict": …}}`.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), located at the field.
+    /// [`ErrorKind::Argument`](siskin_format::ErrorKind::Argument), located at the field.
     pub fn from_json(json: &str) -> Result<Self> {
         let mut fields = JsonFields::read(json)?;
         let kind: String = fields.take_required("type")?;
@@ -132,7 +131,7 @@ impl Tool {
     }
 
     /// Returns the definition in OpenAI's form.
-    pub(super) fn definition(&self) -> &str {
+    pub fn definition(&self) -> &str {
         &self.definition
     }
 }
@@ -143,5 +142,9 @@ fn check_schema(schema: &str) -> Result<()> {
     if !value.is_object() {
         return Err(Error::argument("parameters", "expected a JSON Schema, which is an object"));
     }
-    bounded_schema(schema).map(drop).map_err(|error| error.within("parameters"))
+    if value.get(LLGUIDANCE_OPTIONS).is_some() {
+        let message = format!("`{LLGUIDANCE_OPTIONS}` is not supported in the schemas of tools");
+        return Err(Error::unsupported("parameters", message));
+    }
+    Ok(())
 }

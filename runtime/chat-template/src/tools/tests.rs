@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use super::call_parser::parameter_types;
 use super::reasoning::ReasoningTags;
-use super::response_parser::{ResponseEvent, ResponseParser};
+use super::response_event::ResponseEvent;
+use super::response_parser::ResponseParser;
 use super::template_traits::TemplateTraits;
 use super::tool_format::{ToolFormat, detect};
-use siskin_chat_template::ChatTemplate;
+use crate::ChatTemplate;
 
 const SCHEMA: &str = r#"{"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"},
     "tags": {"type": "array"}}}"#;

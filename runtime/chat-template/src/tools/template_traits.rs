@@ -1,24 +1,23 @@
 //! What a chat template supports, found by rendering short conversations.
 
-use std::sync::Arc;
-
 use super::reasoning::ReasoningTags;
 use super::tool::Tool;
 use super::tool_format::{self, CallSyntax, ToolFormat};
-use siskin_chat_template::{
-    ChatTemplate, Date, Message, MessageStyle, RenderOptions, TemplateData, ToolCall,
-};
+use crate::{ChatTemplate, Date, Message, MessageStyle, RenderOptions, TemplateData, ToolCall};
 
 /// What a template supports.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TemplateTraits {
-    pub(crate) style: MessageStyle,
+pub struct TemplateTraits {
+    /// How it expects messages.
+    pub style: MessageStyle,
     /// How the template renders tool calls; `None`: it has no tools.
-    pub(super) format: Option<&'static ToolFormat>,
+    pub format: Option<&'static ToolFormat>,
     /// Whether tools are a variable of the system message.
-    pub(super) has_system_tools: bool,
-    pub(super) has_system_role: bool,
-    pub(super) reasoning: Option<ReasoningTags>,
+    pub has_system_tools: bool,
+    /// Whether it shows system messages.
+    pub has_system_role: bool,
+    /// The tags around reasoning, if it has any.
+    pub reasoning: Option<ReasoningTags>,
 }
 
 const SYSTEM: &str = "probe_instruction";
@@ -118,14 +117,4 @@ fn shows(
     text: &str,
 ) -> bool {
     render(template, messages, style, tools).is_some_and(|prompt| prompt.contains(text))
-}
-
-/// The traits of a model's template, found once.
-#[derive(Debug, Default)]
-pub(crate) struct TraitsCache(std::sync::OnceLock<Arc<TemplateTraits>>);
-
-impl TraitsCache {
-    pub(crate) fn get(&self, template: &ChatTemplate) -> Arc<TemplateTraits> {
-        Arc::clone(self.0.get_or_init(|| Arc::new(TemplateTraits::of(template))))
-    }
 }

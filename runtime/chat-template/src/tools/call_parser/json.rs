@@ -1,7 +1,7 @@
 //! Calls that are JSON objects, one or a list.
 
 use super::{CallEvents, CallParser, CallProgress};
-use crate::chat::tool_format::CallKeys;
+use crate::tools::tool_format::CallKeys;
 
 /// Parses `{"name": NAME, "arguments": ARGUMENTS}`, or a list of such objects. Arguments are returned as they were written.
 pub(super) struct JsonCalls {

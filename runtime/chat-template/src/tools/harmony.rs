@@ -1,18 +1,10 @@
 //! Responses in OpenAI's Harmony format: messages with a header, `<|channel|>analysis<|message|>…<|end|><|start|>…`. The
 //! prompt ends within the first header.
 
-use super::ResponseEvent;
 use super::call_parser::{CallEvents, held_back};
+use super::harmony_tokens::{CHANNEL, ENDS, MESSAGE, START};
+use super::response_event::ResponseEvent;
 
-pub(super) const START: &str = "<|start|>";
-pub(super) const CHANNEL: &str = "<|channel|>";
-pub(super) const MESSAGE: &str = "<|message|>";
-pub(super) const CONSTRAIN: &str = "<|constrain|>";
-/// What ends a message. The last two also end the generation, so that they are not in its text.
-pub(super) const END: &str = "<|end|>";
-const ENDS: [&str; 4] = [END, START, "<|call|>", "<|return|>"];
-pub(super) const MARKERS: [&str; 8] =
-    [START, CHANNEL, MESSAGE, CONSTRAIN, ENDS[0], ENDS[2], ENDS[3], "<|endoftext|>"];
 /// Before the name of a tool in a header.
 const RECIPIENT: &str = "to=";
 const FUNCTIONS: &str = "functions.";

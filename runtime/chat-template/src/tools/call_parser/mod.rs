@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ResponseEvent;
+use super::response_event::ResponseEvent;
 use super::tool_format::{CallSyntax, ToolFormat};
 
 /// The types of the tools' parameters, by tool and parameter.
-pub(super) type ParameterTypes = HashMap<String, HashMap<String, ParameterType>>;
+pub type ParameterTypes = HashMap<String, HashMap<String, ParameterType>>;
 
 /// How a parameter is written where values have no quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ParameterType {
+pub enum ParameterType {
     /// As it is: it is a string.
     Text,
     /// As JSON.
@@ -80,7 +80,7 @@ pub(super) fn parser(format: &ToolFormat, types: &Arc<ParameterTypes>) -> Option
 }
 
 /// Returns the types of the parameters of JSON Schemas, by the names of their tools.
-pub(super) fn parameter_types<'s>(schemas: impl Iterator<Item = (&'s str, &'s str)>) -> ParameterTypes {
+pub fn parameter_types<'s>(schemas: impl Iterator<Item = (&'s str, &'s str)>) -> ParameterTypes {
     let types = |schema: &str| -> HashMap<String, ParameterType> {
         let schema: Value = serde_json::from_str(schema).unwrap_or_default();
         let properties = schema["properties"].as_object().into_iter().flatten();
@@ -90,7 +90,7 @@ pub(super) fn parameter_types<'s>(schemas: impl Iterator<Item = (&'s str, &'s st
 }
 
 /// Returns the type of a parameter: text if nothing but strings are valid.
-pub(super) fn parameter_type(schema: &Value) -> ParameterType {
+pub fn parameter_type(schema: &Value) -> ParameterType {
     let is_text = match (&schema["type"], &schema["enum"], &schema["const"]) {
         (Value::String(kind), ..) => kind == "string",
         (_, Value::Array(values), _) => values.iter().all(Value::is_string),

@@ -2,7 +2,7 @@
 
 use super::json::JsonScanner;
 use super::{CallEvents, CallParser, CallProgress, held_back, leading_space};
-use crate::chat::tool_format::NamedCall;
+use crate::tools::tool_format::NamedCall;
 
 /// The maximum number of bytes before the separator.
 const MAX_HEADER_BYTES: usize = 1024;

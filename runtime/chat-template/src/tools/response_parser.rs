@@ -8,37 +8,13 @@ use super::call_parser::{
 };
 use super::harmony::HarmonyParser;
 use super::reasoning::ReasoningTags;
+use super::response_event::ResponseEvent;
 use super::tool_format::{CallSyntax, PYTHON_TAG, ToolFormat};
-
-/// A part of a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResponseEvent {
-    /// What the model thinks before it responds.
-    Reasoning(String),
-    /// The response.
-    Content(String),
-    /// A tool call begins.
-    ToolCall {
-        /// Its number in the response, from 0.
-        index: usize,
-        /// The id that the model gave it, if it did.
-        id: Option<String>,
-        /// The name of the tool.
-        name: String,
-    },
-    /// A part of the arguments of the tool call that began last: together they are JSON as the model wrote it.
-    ToolArguments {
-        /// The number of the call.
-        index: usize,
-        /// The part.
-        text: String,
-    },
-}
 
 /// Splits a response. White space around reasoning and before tool calls is dropped; what looks like a call but is none
 /// is content.
 ///
-/// [`Model::chat`](crate::Model::chat) creates it.
+/// `siskin::Model::chat` creates it.
 pub struct ResponseParser {
     splitter: Splitter,
     calls: CallEvents,
@@ -84,7 +60,7 @@ enum Phase {
 
 impl ResponseParser {
     /// Creates a parser. With `is_reasoning`, the response begins inside reasoning.
-    pub(super) fn new(
+    pub fn new(
         format: Option<&'static ToolFormat>,
         types: ParameterTypes,
         reasoning: Option<ReasoningTags>,

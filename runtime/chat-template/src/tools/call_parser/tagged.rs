@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     Beginning, CallEvents, CallParser, CallProgress, ParameterTypes, beginning, leading_space, unquoted_value,
 };
-use crate::chat::tool_format::CallTags;
+use crate::tools::tool_format::CallTags;
 
 /// Parses the elements of a call. White space around the tags is not required. The arguments are a JSON object: those of
 /// string type as strings, others as the JSON that was written.

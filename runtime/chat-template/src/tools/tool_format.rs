@@ -1,35 +1,39 @@
-//! How models write tool calls. To add a format, add an entry to [`FORMATS`]; a new [`CallSyntax`] needs a parser and a
-//! grammar as well, and the compiler names both places.
+//! How models write tool calls. To add a format, add an entry to [`FORMATS`]; a new [`CallSyntax`] needs a parser here and a
+//! grammar in `siskin::chat` as well, and the compiler names both places.
 
 /// How a model writes tool calls.
 #[derive(Debug)]
-pub(super) struct ToolFormat {
-    pub(super) name: &'static str,
+pub struct ToolFormat {
+    /// Its name.
+    pub name: &'static str,
     /// Texts that a call which the model's template renders has.
     markers: &'static [&'static str],
     /// Around all calls of a response.
-    pub(super) section: Delimiters,
+    pub section: Delimiters,
     /// Around each call, or around the list of all calls.
-    pub(super) call: Delimiters,
+    pub call: Delimiters,
     /// Between two calls.
-    pub(super) separator: &'static str,
-    pub(super) syntax: CallSyntax,
+    pub separator: &'static str,
+    /// What is between the delimiters of a call.
+    pub syntax: CallSyntax,
     /// Whether a response may have several calls.
-    pub(super) is_parallel: bool,
+    pub is_parallel: bool,
     /// The length of the ids of calls, if the format limits it.
-    pub(super) id_length: Option<usize>,
+    pub id_length: Option<usize>,
 }
 
 /// The texts at the beginning and at the end of something; empty if there are none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Delimiters {
-    pub(super) begin: &'static str,
-    pub(super) end: &'static str,
+pub struct Delimiters {
+    /// The beginning.
+    pub begin: &'static str,
+    /// The end.
+    pub end: &'static str,
 }
 
 /// What is between the delimiters of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum CallSyntax {
+pub enum CallSyntax {
     /// `{"name": NAME, "arguments": ARGUMENTS}`
     Object(CallKeys),
     /// A JSON list of such objects.
@@ -39,36 +43,45 @@ pub(super) enum CallSyntax {
     /// An element for each argument.
     Tagged(CallTags),
     /// `call:NAME{KEY:VALUE,…}`
-    Gemma { quote: &'static str },
+    Gemma {
+        /// Around strings.
+        quote: &'static str,
+    },
     /// OpenAI's Harmony: the header of a message names the tool, and its channel tells reasoning from content.
     Harmony,
 }
 
 /// The keys of a call's JSON object.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallKeys {
-    pub(super) name: &'static str,
-    pub(super) arguments: &'static str,
+pub struct CallKeys {
+    /// The key of the tool's name.
+    pub name: &'static str,
+    /// The key of the arguments.
+    pub arguments: &'static str,
 }
 
+/// The texts of a call that begins with the tool's name.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NamedCall {
+pub struct NamedCall {
     /// Between name and arguments.
-    pub(super) separator: &'static str,
+    pub separator: &'static str,
     /// Between the name and an id, before the separator; empty if there is none.
-    pub(super) id_marker: &'static str,
+    pub id_marker: &'static str,
     /// Between the name and a number, before the separator; empty if there is none.
-    pub(super) number_marker: &'static str,
+    pub number_marker: &'static str,
 }
 
 /// The texts around the name, keys and values of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CallTags {
-    pub(super) name: Delimiters,
-    pub(super) key: Delimiters,
-    pub(super) value: Delimiters,
+pub struct CallTags {
+    /// Around the name.
+    pub name: Delimiters,
+    /// Around a key.
+    pub key: Delimiters,
+    /// Around a value.
+    pub value: Delimiters,
     /// At the end of the call.
-    pub(super) end: &'static str,
+    pub end: &'static str,
 }
 
 const fn between(begin: &'static str, end: &'static str) -> Delimiters {
@@ -79,7 +92,7 @@ const NONE: Delimiters = between("", "");
 const ARGUMENTS: CallKeys = CallKeys { name: "name", arguments: "arguments" };
 
 /// The format of models without one: their prompt explains it.
-pub(super) const DEFAULT_FORMAT: &ToolFormat = &HERMES;
+pub const DEFAULT_FORMAT: &ToolFormat = &HERMES;
 
 const HERMES: ToolFormat = ToolFormat {
     name: "hermes",
@@ -246,23 +259,23 @@ pub(super) fn detect(call: &str) -> Option<&'static ToolFormat> {
 
 impl ToolFormat {
     /// Returns the format of that name.
-    pub(super) fn named(name: &str) -> Option<&'static Self> {
+    pub fn named(name: &str) -> Option<&'static Self> {
         FORMATS.iter().find(|format| format.name == name)
     }
 
     /// Returns the text that begins the first call of a response; empty if a response is a call from its start.
-    pub(super) fn trigger(&self) -> &'static str {
+    pub fn trigger(&self) -> &'static str {
         let begin = if self.section.begin.is_empty() { self.call.begin } else { self.section.begin };
         begin.trim_end()
     }
 
     /// Returns whether all calls are one list.
-    pub(super) fn is_list(&self) -> bool {
+    pub fn is_list(&self) -> bool {
         matches!(self.syntax, CallSyntax::List(_))
     }
 
     /// Returns the texts that a model may write with special tokens.
-    pub(super) fn delimiters(&self) -> Vec<&'static str> {
+    pub fn delimiters(&self) -> Vec<&'static str> {
         let mut texts = vec![self.section.begin, self.section.end, self.call.begin, self.call.end];
         match self.syntax {
             CallSyntax::Object(_) => texts.push(PYTHON_TAG),
@@ -274,7 +287,7 @@ impl ToolFormat {
                 texts.push(end);
             }
             CallSyntax::Gemma { quote } => texts.push(quote),
-            CallSyntax::Harmony => texts.extend(super::harmony::MARKERS),
+            CallSyntax::Harmony => texts.extend(super::harmony_tokens::MARKERS),
         }
         texts.retain(|text| !text.is_empty());
         texts

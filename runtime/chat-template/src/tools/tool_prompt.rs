@@ -1,11 +1,11 @@
 //! Tools for models whose chat template has none: a system message explains them, in the format of Hermes.
 
 use super::tool::Tool;
-use siskin_chat_template::Message;
+use crate::Message;
 
 /// Returns the conversation with its tools, tool calls and results as text. Without `has_system_role`, the explanation
 /// is at the beginning of the first message.
-pub(super) fn with_tools(messages: &[Message], tools: &[Tool], has_system_role: bool) -> Vec<Message> {
+pub fn with_tools(messages: &[Message], tools: &[Tool], has_system_role: bool) -> Vec<Message> {
     let mut shown: Vec<Message> = Vec::with_capacity(messages.len() + 1);
     let mut was_result = false;
     for message in messages {
@@ -77,7 +77,7 @@ fn explanation(tools: &[Tool]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use siskin_chat_template::ToolCall;
+    use crate::ToolCall;
 
     #[test]
     fn tools_become_text() {

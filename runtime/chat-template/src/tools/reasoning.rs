@@ -2,9 +2,11 @@
 
 /// The texts around reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReasoningTags {
-    pub(super) begin: &'static str,
-    pub(super) end: &'static str,
+pub struct ReasoningTags {
+    /// The beginning.
+    pub begin: &'static str,
+    /// The end.
+    pub end: &'static str,
 }
 
 const fn tags(begin: &'static str, end: &'static str) -> ReasoningTags {
@@ -23,17 +25,17 @@ static TAGS: [ReasoningTags; 6] = [
 
 impl ReasoningTags {
     /// Returns the tags before reasoning that a template rendered: those with which `before` ends.
-    pub(super) fn before(before: &str) -> Option<Self> {
+    pub fn before(before: &str) -> Option<Self> {
         TAGS.into_iter().find(|tags| before.trim_end().ends_with(tags.begin.trim_end()))
     }
 
     /// Returns the tags in the source of a template.
-    pub(super) fn in_source(source: &str) -> Option<Self> {
+    pub fn in_source(source: &str) -> Option<Self> {
         TAGS.into_iter().find(|tags| source.contains(tags.end) && source.contains(tags.begin.trim_end()))
     }
 
     /// Returns whether a response to `prompt` begins inside reasoning.
-    pub(super) fn is_open(self, prompt: &str) -> bool {
+    pub fn is_open(self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(self.begin.trim_end())
     }
 }
