@@ -27,6 +27,7 @@
 mod arguments;
 mod callback;
 mod cancel_handle;
+mod chat;
 mod encoder;
 mod error;
 mod governor;

@@ -8,6 +8,7 @@ use siskin::{FinishReason, GenerateOptions, Generation, GenerationStep, Session}
 
 use crate::arguments::{SizedOutput, text, values};
 use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
+use crate::chat::ChatResponse;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
 use crate::guard::{self, Handle, borrow, borrow_or_default};
 use crate::model::siskin_model;
@@ -32,6 +33,8 @@ pub(crate) struct SessionState {
     pub(crate) saved: Vec<u8>,
     pub(crate) stats: Counts,
     pub(crate) generation: Option<Generation>,
+    /// How the text of the current response is split, if it is one of a chat.
+    pub(crate) chat: Option<ChatResponse>,
     max_tokens: usize,
     /// The text of the last chunk, NUL-terminated.
     text: String,
@@ -105,13 +108,14 @@ pub struct siskin_text_chunk {
 
 impl SessionState {
     /// Begins an answer. It replaces the current one.
-    fn begin(
+    pub(crate) fn begin(
         &mut self,
         begin: impl FnOnce(&mut Session, GenerateOptions) -> siskin::Result<Generation>,
     ) -> Outcome {
         if let Some(generation) = self.generation.take() {
             generation.finish(&mut self.session);
         }
+        self.chat = None;
         let (position, start) = (self.session.position(), Instant::now());
         let options = GenerateOptions { max_tokens: self.max_tokens, ..GenerateOptions::default() };
         let begun = begin(&mut self.session, options);
@@ -140,6 +144,9 @@ impl SessionState {
             log_probability: choice.log_probability,
         };
         self.top.extend(choices.map(choice));
+        if let Some(chat) = &mut self.chat {
+            chat.read(&mut self.text, generation.finish_reason().is_some());
+        }
         let length = self.text.len();
         self.text.push('\0');
         let bytes = if token.is_some() { generation.bytes() } else { &[] };
@@ -154,7 +161,8 @@ impl SessionState {
             token: token.map_or(u32::MAX, |token| token.id),
             log_probability: token.map_or(f32::NAN, |token| token.log_probability),
             has_token: token.is_some(),
-            done: step.is_none(),
+            // What a chat held back comes before the end.
+            done: step.is_none() && length == 0,
             finish_reason: finish_reason(generation.finish_reason()),
         })
     }
@@ -210,6 +218,7 @@ pub unsafe extern "C" fn siskin_session_new(
                 saved: Vec::new(),
                 stats: Counts::default(),
                 generation: None,
+                chat: None,
                 max_tokens: options.max_tokens,
                 text: String::new(),
                 top: Vec::new(),
@@ -296,8 +305,9 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     }
 }
 
-/// Starts a response to a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the
-/// session's conversation; their common prefix is not recomputed.
+/// Starts a response to a conversation: a JSON array of messages in OpenAI's form, objects with `role` and `content`, and
+/// `tool_calls`, `tool_call_id` and `name` where tools were called. It replaces the session's conversation; their common
+/// prefix is not recomputed.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -216,6 +216,35 @@ static void structured_output(const siskin_model *model) {
     siskin_session_free(session);
 }
 
+// The text of a chat is its content; its message has all of the response.
+static void chat(const siskin_model *model) {
+    static const char MESSAGES[] = "[{\"role\": \"user\", \"content\": \"Why?\"}]";
+    static const char TOOLS[] =
+        "{\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}], \"parallel_tool_calls\": false}";
+    siskin_session *session = greedy(model, MAX_TOKENS);
+    const char *message = NULL;
+    size_t length = 0;
+    char answer[ROOM] = "";
+    FAILS(SISKIN_ERROR_STATE, siskin_session_message(session, &message, &length));
+    OK(siskin_session_prompt_chat(session, TEXT(MESSAGES), TEXT("")));
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
+    while (!chunk.done) {
+        OK(siskin_session_next(session, &chunk));
+        CHECK(!chunk.done || chunk.length == 0);
+        strncat(answer, chunk.text, ROOM - 1 - strlen(answer));
+    }
+    OK(siskin_session_message(session, &message, &length));
+    CHECK(length == strlen(message) && strstr(message, "\"role\":\"assistant\"") != NULL);
+    CHECK(strstr(message, "\"content\":\"") != NULL && answer[0] != 0);
+    OK(siskin_session_prompt_chat(session, TEXT(MESSAGES), TEXT("{\"tool_choice\": \"none\"}")));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_prompt_chat(session, TEXT(MESSAGES), TEXT("{\"tool\": []}")));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_prompt_chat(session, TEXT("[{}]"), TEXT("")));
+    FAILS(SISKIN_ERROR_NULL, siskin_session_message(session, NULL, &length));
+    // The explanation of tools is longer than the context of this model.
+    FAILS(SISKIN_ERROR_TOO_LONG, siskin_session_prompt_chat(session, TEXT(MESSAGES), TEXT(TOOLS)));
+    siskin_session_free(session);
+}
+
 // An adapter changes the output, and is bound to its base model.
 static void adapters(char **arguments, const siskin_model *plain) {
     char without[ROOM] = "", with[ROOM] = "";
@@ -256,6 +285,7 @@ int main(int count, char **arguments) {
     prompts(model);
     tokens(model);
     structured_output(model);
+    chat(model);
     adapters(arguments, model);
     saving(arguments, model);
     throttling(model);

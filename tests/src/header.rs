@@ -25,6 +25,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("session", "Sessions"),
     ("session_state", "Session state"),
     ("structured_output", "Structured output"),
+    ("chat", "Tools and reasoning"),
     ("strings", "Lists of strings"),
     ("predictions", "Predictions"),
     ("encoder", "Encoders"),

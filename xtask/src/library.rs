@@ -6,7 +6,8 @@ use std::path::Path;
 /// The minimum alignment of loaded segments: 16 KiB pages, as on recent phones.
 const PAGE: u64 = 16 << 10;
 /// The features of the shipped library, as cargo arguments.
-pub(crate) const PARTS: [&str; 2] = ["--no-default-features", "--features=import,templates,audio"];
+pub(crate) const PARTS: [&str; 2] =
+    ["--no-default-features", "--features=import,templates,audio,constraints"];
 /// Network functions, which must not be imported.
 const NETWORK: [&str; 14] = [
     "socket",

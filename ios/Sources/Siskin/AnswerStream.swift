@@ -18,6 +18,12 @@ extension Session {
         stream(.messages(messages))
     }
 
+    /// Streams the response to a conversation in which the model may call tools: `prompt(chat:options:)`, and `next()` to
+    /// the end.
+    public nonisolated func chat(_ messages: String, options: String) -> AsyncThrowingStream<TextChunk, any Error> {
+        stream(.chat(messages, options: options))
+    }
+
     /// Streams a raw completion, bypassing the chat template.
     ///
     /// - Parameter parsingControlTokens: Whether special tokens in the text are parsed. Do not enable it for untrusted
@@ -58,7 +64,7 @@ extension Session {
     /// Whether a prompt contains the whole conversation, so that it can be retried after a part of it was computed.
     private func canRepeat(_ prompt: Prompt) -> Bool {
         switch prompt {
-        case .messages: true
+        case .messages, .chat: true
         case .text: !capabilities.isDisjoint(with: [.chat, .encode])
         case .raw: capabilities.contains(.encode)
         case .tokens: false

@@ -74,6 +74,28 @@ public actor Session {
         try await begin(.messages(messages))
     }
 
+    /// Starts a response to a conversation in which the model may call tools. The chunks have the content of the response,
+    /// without reasoning and tool calls: see `message()`.
+    ///
+    /// - Parameters:
+    ///   - messages: A JSON array of messages in OpenAI's form.
+    ///   - options: A JSON object with `tools`, `tool_choice`, `parallel_tool_calls`, `reasoning_effort`,
+    ///     `reasoning_budget` and `chat_template_kwargs`, or an empty text.
+    public nonisolated func prompt(chat messages: String, options: String = "") async throws(SiskinError) {
+        try await begin(.chat(messages, options: options))
+    }
+
+    /// Returns the assistant's message as far as it was generated after `prompt(chat:options:)`: a JSON object in OpenAI's
+    /// form, with `content`, `reasoning_content` and `tool_calls`.
+    public func message() throws(SiskinError) -> String {
+        try runner.handle.use { session throws(SiskinError) in
+            var text: UnsafePointer<CChar>?
+            var length = 0
+            try check(siskin_session_message(session, &text, &length))
+            return text.map { String(cString: $0) } ?? ""
+        }
+    }
+
     /// Starts a raw completion, bypassing the chat template. An empty text continues the previous one.
     ///
     /// - Parameter parsingControlTokens: Whether special tokens in the text are parsed. Do not enable it for untrusted
@@ -137,6 +159,7 @@ enum Prompt: Sendable {
     case text(String)
     case raw(String, parsingControlTokens: Bool)
     case messages([Message])
+    case chat(String, options: String)
     case tokens([UInt32])
 
     func begin(in session: OpaquePointer) throws(SiskinError) {
@@ -147,6 +170,10 @@ enum Prompt: Sendable {
             try check(withUTF8(text) { siskin_session_prompt_raw(session, $0, $1, parsingControlTokens) })
         case .messages(let messages):
             try check(withUTF8(try Message.json(messages)) { siskin_session_prompt_messages(session, $0, $1) })
+        case .chat(let messages, let options):
+            try check(withUTF8(messages) { text, length in
+                withUTF8(options) { siskin_session_prompt_chat(session, text, length, $0, $1) }
+            })
         case .tokens(let tokens):
             try check(siskin_session_prompt_tokens(session, tokens, tokens.count))
         }

@@ -45,6 +45,16 @@ final class OptionsTests: XCTestCase {
         try await session.setStructuredOutput(nil)
     }
 
+    func testMessageOfChat() async throws {
+        let session = try await Session(model: try await chatModel(), options: greedy(12))
+        try await session.prompt(chat: "[{\"role\": \"user\", \"content\": \"abc\"}]", options: "{\"tool_choice\": \"none\"}")
+        var content = ""
+        while let chunk = try await session.next() { content += chunk.text }
+        let message = try await session.message()
+        XCTAssert(message.contains("\"role\":\"assistant\"") && message.contains("\"content\":\""), message)
+        XCTAssertFalse(content.isEmpty)
+    }
+
     func testLogProbabilities() async throws {
         let model = try await chatModel()
         let sampler = Sampler(temperature: 0, logProbabilities: true, topLogProbabilities: 3)

@@ -62,6 +62,9 @@ impl TemplateData {
     /// # Errors
     /// [`ErrorKind::Argument`](siskin_format::ErrorKind::Argument) if the text is not valid JSON or is nested too deeply.
     pub fn from_json(text: &str) -> Result<Self> {
+        if !crate::FEATURE.is_there {
+            return Err(crate::FEATURE.missing());
+        }
         serde_json::from_str(text).map_err(|error| Error::argument("json", error.to_string()))
     }
 
@@ -75,6 +78,9 @@ impl TemplateData {
 
     /// The messages of a conversation, numbered from 0 as `Source::message` counts them.
     pub fn messages<'m>(messages: impl IntoIterator<Item = &'m Message>, style: &MessageStyle) -> Self {
+        if !crate::FEATURE.is_there {
+            return TemplateValue::None.into();
+        }
         let messages = messages.into_iter().enumerate().map(|(number, message)| {
             Self::message(message, number, style).unwrap_or_else(|_| TemplateValue::None.into())
         });

@@ -159,7 +159,8 @@ impl ChatTemplate {
 
     /// Returns what the template supports, which is found out at the first call.
     pub fn traits(&self) -> &TemplateTraits {
-        self.traits.get_or_init(|| TemplateTraits::of(self))
+        let find = || if FEATURE.is_there { TemplateTraits::of(self) } else { TemplateTraits::default() };
+        self.traits.get_or_init(find)
     }
 
     /// Returns the source.

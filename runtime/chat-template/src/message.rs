@@ -7,6 +7,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use siskin_format::{Error, JsonFields, Result};
 
+use crate::tools::ResponseEvent;
+
 /// Between the text parts of a message where a template expects one text.
 const PART_SEPARATOR: &str = "\n";
 
@@ -76,6 +78,10 @@ impl Message {
     /// [`ErrorKind::Argument`](siskin_format::ErrorKind::Argument) if the text is not such a list, or a message has further
     /// fields, which would be ignored.
     pub fn list_from_json(name: &str, text: &str) -> Result<Vec<Self>> {
+        // Only templates have a use for messages.
+        if !crate::FEATURE.is_there {
+            return Err(crate::FEATURE.missing());
+        }
         let list: Vec<&RawValue> =
             serde_json::from_str(text).map_err(|error| Error::argument(name, error.to_string()))?;
         let message = |(index, text): (usize, &&RawValue)| {
@@ -88,9 +94,30 @@ impl Message {
         list.iter().enumerate().map(message).collect()
     }
 
+    /// Appends a part of a response.
+    pub fn append(&mut self, event: ResponseEvent) {
+        match event {
+            ResponseEvent::Reasoning(text) => self.reasoning_content.get_or_insert_default().push_str(&text),
+            ResponseEvent::Content(text) => match self.content.last_mut() {
+                Some(ContentPart::Text(content)) => content.push_str(&text),
+                None => self.content.push(ContentPart::Text(text)),
+            },
+            ResponseEvent::ToolCall { id, name, .. } => {
+                self.tool_calls.push(ToolCall { id, name, arguments: String::new() });
+            }
+            ResponseEvent::ToolArguments { index, text } => {
+                if let Some(call) = self.tool_calls.get_mut(index) {
+                    call.arguments.push_str(&text);
+                }
+            }
+        }
+    }
+
     /// Returns the message in OpenAI's form.
     pub fn to_json(&self) -> serde_json::Value {
-        let mut message = json!({"role": self.role, "content": self.text()});
+        let text = self.text();
+        let content = if text.is_empty() && !self.tool_calls.is_empty() { None } else { Some(text) };
+        let mut message = json!({"role": self.role, "content": content});
         let optional = [
             ("reasoning_content", &self.reasoning_content),
             ("tool_call_id", &self.tool_call_id),

@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hyper::StatusCode;
@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use siskin::chat::{ChatOptions, ChatPrompt, ResponseParser};
 use siskin::serving::PromptInput;
-use siskin::template::{Message, RenderOptions, TemplateData};
+use siskin::template::Message;
 use siskin_format::JsonFields;
 
-use super::chat_message::{CallIds, ChatMessage};
+use super::chat_message::CallIds;
 use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
-use super::{ResponseHeader, log_probabilities, structured_output, tools};
+use super::{ResponseHeader, log_probabilities, structured_output};
 use crate::body;
 use crate::error::ApiError;
 use crate::response::{self, Response};
@@ -57,28 +57,10 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
 
 /// Takes the fields about the prompt, tools, reasoning, and what the response must be.
 fn chat_options(fields: &mut JsonFields<'_>) -> Result<ChatOptions, ApiError> {
-    let mut template = template_variables(fields)?;
-    let reasoning_budget = tools::take_reasoning(fields, &mut template)?;
-    let (tools, tool_choice) = tools::take(fields)?;
-    Ok(ChatOptions {
-        template,
-        tools,
-        tool_choice,
-        parallel_tool_calls: fields.take("parallel_tool_calls")?.unwrap_or(true),
-        structured_output: structured_output::take(fields)?,
-        reasoning_budget,
-    })
-}
-
-/// Takes the variables of the chat template.
-fn template_variables(fields: &mut JsonFields<'_>) -> Result<RenderOptions, ApiError> {
-    let name = "chat_template_kwargs";
-    let extra: BTreeMap<String, TemplateData> = fields.take(name)?.unwrap_or_default();
-    let reserved = ["messages", "tools", "documents", "bos_token", "eos_token", "add_generation_prompt"];
-    if let Some(reserved) = reserved.iter().find(|reserved| extra.contains_key(**reserved)) {
-        return Err(ApiError::invalid(name, format!("`{reserved}` cannot be set here")));
-    }
-    Ok(RenderOptions { extra: extra.into_iter().collect(), ..RenderOptions::default() })
+    let mut options = ChatOptions::default();
+    options.read_json(fields)?;
+    options.structured_output = structured_output::take(fields)?;
+    Ok(options)
 }
 
 /// Takes the number of most likely tokens to report; `None`: no log-probabilities.
@@ -180,26 +162,31 @@ impl ChatRenderer {
     /// Waits for all choices.
     async fn whole(mut self, mut choices: Choices) -> Result<Response, ApiError> {
         let count = choices.count();
-        let mut messages: Vec<ChatMessage> = (0..count).map(|_| ChatMessage::default()).collect();
+        let assistant = Message { role: "assistant".to_owned(), ..Message::default() };
+        let mut messages = vec![assistant; count];
         let (mut reasons, mut entries) = (vec![""; count], vec![Vec::<Value>::new(); count]);
         while let Some(event) = choices.next_event().await {
             let (index, event) = event?;
             match event {
                 ChoiceEvent::Token { token, text, top } => {
-                    messages[index].append(self.parsers[index].push(&text));
+                    self.parsers[index]
+                        .push(&text)
+                        .into_iter()
+                        .for_each(|event| messages[index].append(event));
                     if self.has_log_probabilities {
                         let tokenizer = choices.model().model.tokenizer().ok();
                         entries[index].push(log_probabilities::chat_entry(tokenizer, token, &top));
                     }
                 }
                 ChoiceEvent::End { text, finish_reason } => {
-                    messages[index].append(self.parsers[index].push(&text));
-                    messages[index].append(self.parsers[index].finish());
+                    let mut events = self.parsers[index].push(&text);
+                    events.extend(self.parsers[index].finish());
+                    events.into_iter().for_each(|event| messages[index].append(event));
                     reasons[index] = self.finish_reason(index, finish_reason);
                 }
             }
         }
-        let choice = |(index, message): (usize, ChatMessage)| {
+        let choice = |(index, message): (usize, Message)| {
             let content = std::mem::take(&mut entries[index]);
             let log_probabilities = match self.has_log_probabilities {
                 true => json!({"content": content, "refusal": null}),
@@ -207,7 +194,7 @@ impl ChatRenderer {
             };
             json!({
                 "index": index,
-                "message": message.into_json(&self.ids, index),
+                "message": self.ids.message(index, message),
                 "logprobs": log_probabilities,
                 "finish_reason": reasons[index],
             })

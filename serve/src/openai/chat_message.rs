@@ -2,51 +2,7 @@
 
 use serde_json::{Value, json};
 use siskin::chat::ResponseEvent;
-use siskin::template::ToolCall;
-
-/// The message of a choice that is not streamed.
-#[derive(Default)]
-pub(super) struct ChatMessage {
-    content: String,
-    reasoning: String,
-    tool_calls: Vec<ToolCall>,
-}
-
-impl ChatMessage {
-    pub(super) fn append(&mut self, events: Vec<ResponseEvent>) {
-        for event in events {
-            match event {
-                ResponseEvent::Reasoning(text) => self.reasoning.push_str(&text),
-                ResponseEvent::Content(text) => self.content.push_str(&text),
-                ResponseEvent::ToolCall { id, name, .. } => {
-                    self.tool_calls.push(ToolCall { id, name, arguments: String::new() });
-                }
-                ResponseEvent::ToolArguments { text, .. } => {
-                    if let Some(call) = self.tool_calls.last_mut() {
-                        call.arguments.push_str(&text);
-                    }
-                }
-            }
-        }
-    }
-
-    pub(super) fn into_json(self, ids: &CallIds, choice: usize) -> Value {
-        let Self { content, reasoning, tool_calls } = self;
-        let content = if content.is_empty() && !tool_calls.is_empty() { Value::Null } else { content.into() };
-        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
-        if !reasoning.is_empty() {
-            message["reasoning_content"] = reasoning.into();
-        }
-        if !tool_calls.is_empty() {
-            let calls = tool_calls.into_iter().enumerate().map(|(index, call)| {
-                let id = ids.id(choice, index, call.id.as_deref());
-                ToolCall { id: Some(id), ..call }.to_json()
-            });
-            message["tool_calls"] = calls.collect();
-        }
-        message
-    }
-}
+use siskin::template::Message;
 
 /// Gives ids to the tool calls of a response.
 pub(super) struct CallIds {
@@ -73,6 +29,16 @@ impl CallIds {
             Some(length) => letters.take(length).collect(),
             None => "call_".chars().chain(letters.take(LENGTH)).collect(),
         }
+    }
+
+    /// Returns the message of a choice.
+    pub(super) fn message(&self, choice: usize, mut message: Message) -> Value {
+        for (index, call) in message.tool_calls.iter_mut().enumerate() {
+            call.id = Some(self.id(choice, index, call.id.as_deref()));
+        }
+        let mut message = message.to_json();
+        message["refusal"] = Value::Null;
+        message
     }
 
     /// Returns the delta of an event.

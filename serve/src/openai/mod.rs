@@ -13,7 +13,6 @@ pub(crate) mod model_list;
 
 mod sampling;
 mod structured_output;
-mod tools;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

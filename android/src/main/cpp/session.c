@@ -51,6 +51,24 @@ static void session_prompt_messages(JNIEnv *env, CLASS, jlong session, jbyteArra
     free_bytes(&text);
 }
 
+static void session_prompt_chat(JNIEnv *env, CLASS, jlong session, jbyteArray messages, jbyteArray options) {
+    struct bytes text, settings;
+    if (!read_bytes(env, messages, &text)) return;
+    if (read_bytes(env, options, &settings)) {
+        throw_if_error(env, siskin_session_prompt_chat(SESSION(session), text.data, text.length,
+                                                       settings.data, settings.length));
+        free_bytes(&settings);
+    }
+    free_bytes(&text);
+}
+
+static jbyteArray session_message(JNIEnv *env, CLASS, jlong session) {
+    const char *message;
+    size_t length;
+    if (throw_if_error(env, siskin_session_message(SESSION(session), &message, &length))) return NULL;
+    return new_byte_array(env, message, length);
+}
+
 static void session_prompt_tokens(JNIEnv *env, CLASS, jlong session, jintArray array) {
     uint32_t *ids;
     size_t count;
@@ -102,6 +120,8 @@ static const JNINativeMethod METHODS[] = {
     METHOD("prompt", "(J[B)V", session_prompt),
     METHOD("promptRaw", "(J[BZ)V", session_prompt_raw),
     METHOD("promptMessages", "(J[B)V", session_prompt_messages),
+    METHOD("promptChat", "(J[B[B)V", session_prompt_chat),
+    METHOD("message", "(J)[B", session_message),
     METHOD("promptTokens", "(J[I)V", session_prompt_tokens),
     METHOD("next", "(J)[B", session_next),
     METHOD("setMaxTokens", "(JI)V", session_set_max_tokens),

@@ -1,5 +1,6 @@
 //! Tools that a model may call.
 
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use siskin_format::{Error, JsonFields, Result};
@@ -27,6 +28,46 @@ pub enum ToolChoice {
     Required,
     /// The one with this name.
     Named(String),
+}
+
+/// `tool_choice`, if it names a tool.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedChoice {
+    #[serde(rename = "type")]
+    kind: String,
+    function: NamedFunction,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedFunction {
+    name: String,
+}
+
+impl ToolChoice {
+    /// Parses `"none"`, `"auto"`, `"required"`, or `{"type": "function", "function": {"name": …}}`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](siskin_format::ErrorKind::Argument), located at `tool_choice`.
+    pub fn from_json(json: &str) -> Result<Self> {
+        const EXPECTED: &str =
+            "expected none, auto, required, or {\"type\": \"function\", \"function\": {\"name\": …}}";
+        if let Ok(name) = serde_json::from_str::<String>(json) {
+            return match name.as_str() {
+                "none" => Ok(Self::None),
+                "auto" => Ok(Self::Auto),
+                "required" => Ok(Self::Required),
+                other => {
+                    Err(Error::argument("tool_choice", format!("`{other}` is not supported; {EXPECTED}")))
+                }
+            };
+        }
+        match serde_json::from_str::<NamedChoice>(json) {
+            Ok(choice) if choice.kind == "function" => Ok(Self::Named(choice.function.name)),
+            _ => Err(Error::argument("tool_choice", EXPECTED)),
+        }
+    }
 }
 
 /// The schema of a tool without parameters.

@@ -20,6 +20,8 @@
 
 #[cfg(all(test, feature = "grammar"))]
 mod grammar_tests;
+mod options_json;
+mod session;
 mod tool_grammar;
 
 use crate::constraint::{DeferredOutput, StructuredOutput, bounded_schema};

@@ -10,7 +10,11 @@ use super::grammar::{GrammarCompiler, GrammarSource};
 use super::token_table::TokenTable;
 use super::{StructuredOutput, TokenConstraint};
 use crate::{Error, Result};
+use siskin_format::CargoFeature;
 use siskin_tokenizer::Tokenizer;
+
+/// The cargo feature of this module.
+const FEATURE: CargoFeature = CargoFeature { name: "constraints", is_there: cfg!(feature = "constraints") };
 
 /// The maximum number of compiled constraints that are kept.
 const MAX_CACHED: usize = 64;
@@ -38,6 +42,10 @@ impl ConstraintCompiler {
         tokenizer: &Arc<Tokenizer>,
         vocabulary_size: usize,
     ) -> Result<Box<dyn TokenConstraint>> {
+        // So that no constraint is linked without the feature.
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
         let text = match output {
             StructuredOutput::Custom(constraint) => return Ok(constraint.fork()),
             StructuredOutput::Choice(choices) => {
@@ -142,6 +150,9 @@ impl StructuredOutput {
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if it is not one.
     pub fn choices(list: &str) -> Result<Self> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
         let texts = serde_json::from_str(list).map(Self::Choice);
         texts.map_err(|error| Error::argument("choice", format!("expected a JSON list of texts: {error}")))
     }

@@ -59,6 +59,8 @@ pub struct Generation {
     finish_reason: Option<FinishReason>,
     /// The generation has ended, and all text before its end was returned.
     over: bool,
+    /// Special tokens that have a text.
+    visible_tokens: Vec<u32>,
 }
 
 impl Generation {
@@ -73,7 +75,14 @@ impl Generation {
             last: None,
             finish_reason: None,
             over: false,
+            visible_tokens: Vec::new(),
         }
+    }
+
+    /// Makes special tokens a part of the text.
+    #[cfg(feature = "templates")]
+    pub(crate) fn with_visible_tokens(self, visible_tokens: Vec<u32>) -> Self {
+        Self { visible_tokens, ..self }
     }
 
     /// Returns the number of tokens generated so far.
@@ -118,7 +127,8 @@ impl Generation {
             self.last = None;
         }
         let Some(token) = session.sample_token()? else { return Ok(self.end(FinishReason::Eos, text)) };
-        session.model.token_bytes(token.id, false, &mut self.bytes)?;
+        let is_visible = self.visible_tokens.contains(&token.id);
+        session.model.token_bytes(token.id, is_visible, &mut self.bytes)?;
         self.last = Some(token.id);
         self.tokens += 1;
         let step = self.stream.push(&self.bytes);

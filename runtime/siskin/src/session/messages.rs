@@ -52,6 +52,11 @@ impl Session {
         Ok(())
     }
 
+    /// Returns the variables of the chat template.
+    pub fn template_options(&self) -> &RenderOptions {
+        &self.options.template
+    }
+
     /// Replaces the variables of the chat template. They apply to the whole conversation from the next prompt on.
     pub fn set_template_options(&mut self, options: RenderOptions) {
         self.options.template = options;

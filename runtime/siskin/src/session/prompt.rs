@@ -41,17 +41,24 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the model has no chat template.
     pub fn converse(&mut self, messages: &[Message], options: GenerateOptions) -> Result<Generation> {
+        let tokens = conversation_tokens(&self.model, messages, &self.options.template)?;
+        self.begin_conversation(messages, &tokens, options)
+    }
+
+    /// Starts a response to the tokens of a conversation, which replaces the session's messages.
+    pub(crate) fn begin_conversation(
+        &mut self,
+        messages: &[Message],
+        tokens: &[u32],
+        options: GenerateOptions,
+    ) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
         let model = self.model.clone();
-        let template = model.template()?.ok_or_else(no_template)?;
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "it is a text-to-text model and does not support chat"));
         }
         let turns = ConversationMessage::all(messages);
-        let variables = &self.options.template;
-        let chat =
-            conversation(model.tokenizer()?, (&template, variables), &template.traits().style, &turns)?;
-        let rest = self.truncate_to_common_prefix(&chat.tokens)?;
+        let rest = self.truncate_to_common_prefix(tokens)?;
         self.prefill(&rest)?;
         self.turns = turns;
         Ok(self.begun(stream, GenerateOptions { raw: false, ..options }))
@@ -108,6 +115,7 @@ pub(crate) fn render_chat(
 
 /// A conversation as the model sees it.
 pub(crate) struct RenderedChat {
+    #[cfg_attr(not(feature = "templates"), allow(dead_code, reason = "only chats read it"))]
     pub(crate) prompt: String,
     pub(crate) tokens: Vec<u32>,
 }
@@ -124,6 +132,10 @@ fn conversation(
     style: &MessageStyle,
     turns: &[ConversationMessage],
 ) -> Result<RenderedChat> {
+    // So that nothing of it is linked without the feature.
+    if !siskin_chat_template::FEATURE.is_there {
+        return Err(siskin_chat_template::FEATURE.missing());
+    }
     let text = |id: Option<u32>| {
         id.and_then(|id| tokenizer.token_text(id).ok()).map(|text| String::from_utf8_lossy(text).into_owned())
     };

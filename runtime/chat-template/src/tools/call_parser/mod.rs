@@ -26,7 +26,7 @@ pub enum ParameterType {
 }
 
 /// Parses the calls between two delimiters.
-pub(super) trait CallParser: Send {
+pub(super) trait CallParser: Send + Sync {
     /// Parses the beginning of `text`, which follows what was consumed. With `is_end`, no more text follows.
     fn advance(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> CallProgress;
 }

@@ -53,6 +53,12 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     /** Streams the response to a conversation, which replaces the previous one. A shared prefix is not recomputed. */
     public fun chat(messages: List<Message>): Flow<String> = textFlow { prompt(messages) }
 
+    /**
+     * Streams the content of the response to a conversation in which the model may call tools; [message] returns all of
+     * it. See [promptChat].
+     */
+    public fun chat(messages: String, options: String): Flow<String> = textFlow { promptChat(messages, options) }
+
     /** Streams a raw completion in whole characters, bypassing the chat template. */
     public fun complete(text: String, parseSpecial: Boolean = false): Flow<String> = textFlow {
         repeatAfterPause { since -> promptRaw(text, parseSpecial, since) }
@@ -94,6 +100,24 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     public suspend fun prompt(messages: List<Message>): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = true, since) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
     }
+
+    /**
+     * Starts a response to a conversation in which the model may call tools. [messages] is a JSON array of messages in
+     * OpenAI's form, and [options] a JSON object with `tools`, `tool_choice`, `parallel_tool_calls`, `reasoning_effort`,
+     * `reasoning_budget` and `chat_template_kwargs`, or empty. The chunks have the content of the response, without
+     * reasoning and tool calls: see [message]. Suspends while the session is paused.
+     */
+    public suspend fun promptChat(messages: String, options: String = ""): Unit = repeatAfterPause { since ->
+        begin(comparesPrefix = true, since) {
+            NativeSession.promptChat(it, messages.encodeToByteArray(), options.encodeToByteArray())
+        }
+    }
+
+    /**
+     * Returns the assistant's message as far as it was generated after [promptChat]: a JSON object in OpenAI's form, with
+     * `content`, `reasoning_content` and `tool_calls`.
+     */
+    public suspend fun message(): String = shortCall { NativeSession.message(it).decodeToString() }
 
     /**
      * Starts a raw completion, bypassing the chat template. [parseSpecial] enables parsing of special tokens in the
@@ -360,6 +384,10 @@ internal object NativeSession {
     @JvmStatic external fun promptRaw(session: Long, text: ByteArray, parseSpecial: Boolean)
 
     @JvmStatic external fun promptMessages(session: Long, json: ByteArray)
+
+    @JvmStatic external fun promptChat(session: Long, messages: ByteArray, options: ByteArray)
+
+    @JvmStatic external fun message(session: Long): ByteArray
 
     @JvmStatic external fun promptTokens(session: Long, tokens: IntArray)
 

@@ -125,6 +125,22 @@ class ChatTest {
     }
 
     @Test
+    fun `the message of a chat has its content`() = runTest {
+        withModel("chat") { model ->
+            model.session { maxTokens = 20 }.use { session ->
+                assertTrue(runCatching { session.message() }.exceptionOrNull() is SiskinException)
+                val messages = """[{"role": "user", "content": "Why?"}]"""
+                val content = session.chat(messages, """{"tool_choice": "none"}""").toList().joinToString("")
+                val message = session.message()
+                assertTrue(message.contains("\"role\":\"assistant\"") && message.contains("\"content\":\""))
+                assertTrue(content.isNotEmpty())
+                val unknown = runCatching { session.promptChat(messages, """{"tool": []}""") }
+                assertTrue(unknown.exceptionOrNull() is SiskinException)
+            }
+        }
+    }
+
+    @Test
     fun `tokens and finish reasons are reported`() = runTest {
         withModel("chat") { model ->
             val session = model.session {
