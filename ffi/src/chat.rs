@@ -2,104 +2,39 @@
 
 use std::ffi::c_char;
 
+#[cfg(feature = "templates")]
+use siskin::chat::ChatOptions;
+use siskin::template::Message;
+
 use crate::arguments::{output, text};
-use crate::error::{PendingError, SISKIN_ERROR_STATE, siskin_error};
+#[cfg(feature = "templates")]
+use crate::chat_response::ChatResponse;
+use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
 use crate::guard;
-use crate::session::siskin_session;
-#[cfg(feature = "templates")]
-use response::begin;
-#[cfg(not(feature = "templates"))]
-use without_templates::begin;
+use crate::session::{SessionState, siskin_session};
 
 #[cfg(feature = "templates")]
-pub(crate) use response::ChatResponse;
-
-#[cfg(feature = "templates")]
-mod response {
-    use siskin::chat::{ChatOptions, ResponseEvent, ResponseParser};
-    use siskin::template::Message;
-
-    use crate::error::Outcome;
-    use crate::session::SessionState;
-
-    /// A response whose text is split into reasoning, content and tool calls.
-    pub(crate) struct ChatResponse {
-        parser: ResponseParser,
-        message: Message,
-        /// The message in JSON.
-        json: String,
+fn begin(state: &mut SessionState, messages: &str, options: &str) -> Outcome {
+    let messages = Message::list_from_json("messages", messages)?;
+    let template = state.session.template_options().clone();
+    let mut chat = ChatOptions { template, ..ChatOptions::default() };
+    if !options.is_empty() {
+        chat.set_json(options)?;
     }
-
-    impl ChatResponse {
-        /// Parses the next text of the response, and replaces it by the content in it. `is_end`: it is the last.
-        pub(crate) fn read(&mut self, text: &mut String, is_end: bool) {
-            let mut events = self.parser.push(text);
-            if is_end {
-                events.extend(self.parser.finish());
-            }
-            text.clear();
-            for event in events {
-                if let ResponseEvent::Content(content) = &event {
-                    text.push_str(content);
-                }
-                self.message.append(event);
-            }
-        }
-
-        /// Returns the message in JSON with a NUL.
-        pub(super) fn json(&mut self) -> &str {
-            self.json = self.message.to_json().to_string();
-            self.json.push('\0');
-            &self.json
-        }
-    }
-
-    pub(super) fn begin(state: &mut SessionState, messages: &str, options: &str) -> Outcome {
-        let messages = Message::list_from_json("messages", messages)?;
-        let template = state.session.template_options().clone();
-        let mut chat = ChatOptions { template, ..ChatOptions::default() };
-        if !options.is_empty() {
-            chat.set_json(options)?;
-        }
-        let mut parser = None;
-        state.begin(|session, options| {
-            let (generation, response) = session.chat(&messages, &chat, options)?;
-            parser = Some(response);
-            Ok(generation)
-        })?;
-        let message = Message { role: "assistant".to_owned(), ..Message::default() };
-        state.chat = parser.map(|parser| ChatResponse { parser, message, json: String::new() });
-        Ok(())
-    }
+    let mut parser = None;
+    state.begin(|session, options| {
+        let (generation, response) = session.chat(&messages, &chat, options)?;
+        parser = Some(response);
+        Ok(generation)
+    })?;
+    state.chat = parser.map(ChatResponse::new);
+    Ok(())
 }
 
+/// Fails: the library has no templates.
 #[cfg(not(feature = "templates"))]
-pub(crate) use without_templates::ChatResponse;
-
-#[cfg(not(feature = "templates"))]
-mod without_templates {
-    use siskin::template::Message;
-
-    use crate::error::Outcome;
-    use crate::session::SessionState;
-
-    /// There is none.
-    pub(crate) enum ChatResponse {}
-
-    impl ChatResponse {
-        pub(crate) fn read(&mut self, _: &mut String, _: bool) {
-            match *self {}
-        }
-
-        pub(super) fn json(&mut self) -> &str {
-            match *self {}
-        }
-    }
-
-    /// Fails: the library has no templates.
-    pub(super) fn begin(_: &mut SessionState, messages: &str, _: &str) -> Outcome {
-        Ok(Message::list_from_json("messages", messages).map(drop)?)
-    }
+fn begin(_: &mut SessionState, messages: &str, _: &str) -> Outcome {
+    Ok(Message::list_from_json("messages", messages).map(drop)?)
 }
 
 /// Starts a response to a conversation in which the model may call tools. `messages` are those of

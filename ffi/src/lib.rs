@@ -28,6 +28,7 @@ mod arguments;
 mod callback;
 mod cancel_handle;
 mod chat;
+mod chat_response;
 mod encoder;
 mod error;
 mod governor;

@@ -8,7 +8,7 @@ use siskin::{FinishReason, GenerateOptions, Generation, GenerationStep, Session}
 
 use crate::arguments::{SizedOutput, text, values};
 use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
-use crate::chat::ChatResponse;
+use crate::chat_response::ChatResponse;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
 use crate::guard::{self, Handle, borrow, borrow_or_default};
 use crate::model::siskin_model;

@@ -82,7 +82,11 @@ impl TemplateData {
             return TemplateValue::None.into();
         }
         let messages = messages.into_iter().enumerate().map(|(number, message)| {
-            Self::message(message, number, style).unwrap_or_else(|_| TemplateValue::None.into())
+            // Arguments that are nested too deeply for a template are text.
+            let deep = MessageStyle { arguments_as_text: true, ..style.clone() };
+            let message =
+                Self::message(message, number, style).or_else(|_| Self::message(message, number, &deep));
+            message.unwrap_or_else(|_| TemplateValue::None.into())
         });
         Self::list(messages.collect()).unwrap_or_else(|_| TemplateValue::None.into())
     }
@@ -111,8 +115,8 @@ impl TemplateData {
         let system_tools = style.system_tools.as_deref().filter(|_| message.role == "system");
         entries.extend(system_tools.map(|tools| ("tools".into(), tools.into())));
         if !message.tool_calls.is_empty() {
-            let calls: std::result::Result<_, _> =
-                message.tool_calls.iter().map(|call| Self::tool_call(call, style)).collect();
+            let tool_call = |call| Self::tool_call(call, style.arguments_as_text);
+            let calls: std::result::Result<_, _> = message.tool_calls.iter().map(tool_call).collect();
             entries.push(("tool_calls".into(), Self::list(calls?)?));
         }
         Self::map(entries)
@@ -126,8 +130,8 @@ impl TemplateData {
         Self::list(parts?)
     }
 
-    fn tool_call(call: &ToolCall, style: &MessageStyle) -> std::result::Result<Self, RenderError> {
-        let arguments = match style.arguments_as_text {
+    fn tool_call(call: &ToolCall, arguments_as_text: bool) -> std::result::Result<Self, RenderError> {
+        let arguments = match arguments_as_text {
             true => None,
             false => Self::from_json(&call.arguments).ok(),
         };

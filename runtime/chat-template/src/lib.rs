@@ -45,6 +45,7 @@ mod methods;
 mod operators;
 mod parser;
 mod python;
+mod response_event;
 mod sequences;
 mod split;
 #[cfg(test)]
@@ -62,6 +63,7 @@ pub use date::Date;
 use interpreter::Interpreter;
 pub use message::{ContentPart, Message, ToolCall};
 use parser::Parsed;
+pub use response_event::ResponseEvent;
 use text::TextBuilder;
 pub use text::UntrustedSpan;
 use tools::TemplateTraits;

@@ -7,7 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use siskin_format::{Error, JsonFields, Result};
 
-use crate::tools::ResponseEvent;
+use crate::response_event::ResponseEvent;
 
 /// Between the text parts of a message where a template expects one text.
 const PART_SEPARATOR: &str = "\n";
@@ -224,7 +224,10 @@ impl ToolCall {
         fields.ignore(&["index"]);
         fields.finish()?;
         let arguments = function.arguments.get();
-        let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.to_owned());
+        let arguments: String = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.to_owned());
+        // Some clients send nothing for a tool without parameters.
+        let is_empty = arguments.trim().is_empty() || arguments == "null";
+        let arguments = if is_empty { "{}".to_owned() } else { arguments };
         Ok(Self { id, name: function.name, arguments })
     }
 }

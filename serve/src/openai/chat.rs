@@ -39,7 +39,8 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let mut sampling = SamplingFields::take(fields)?;
     sampling.limit(max_completion_tokens);
     let opened = model.model.clone();
-    let chat = state.run_blocking(move || opened.chat(&messages, &options)).await??;
+    let chat = state.run_blocking(move || opened.chat(&messages, &options)).await?;
+    let chat = chat.map_err(named_field)?;
     let mut variants = sampling.variants(top, chat.structured_output.clone(), state.max_tokens)?;
     variants.iter_mut().for_each(|request| request.visible_tokens.clone_from(&chat.visible_tokens));
     let prompt = PromptInput::Tokens(chat.tokens.clone());
@@ -61,6 +62,16 @@ fn chat_options(fields: &mut JsonFields<'_>) -> Result<ChatOptions, ApiError> {
     options.read_json(fields)?;
     options.structured_output = structured_output::take(fields)?;
     Ok(options)
+}
+
+/// Returns the error of a chat, located at the field of the request.
+fn named_field(error: siskin::Error) -> ApiError {
+    match error.location() {
+        "structured_output" => {
+            siskin::Error::new(error.kind(), "response_format", error.message().to_owned()).into()
+        }
+        _ => error.into(),
+    }
 }
 
 /// Takes the number of most likely tokens to report; `None`: no log-probabilities.
@@ -156,7 +167,7 @@ impl ChatRenderer {
 
     /// Returns the reason of an end that clients get.
     fn finish_reason(&self, index: usize, reason: &'static str) -> &'static str {
-        if reason == "stop" && self.parsers[index].has_tool_calls() { "tool_calls" } else { reason }
+        if reason == "stop" && self.parsers[index].has_complete_calls() { "tool_calls" } else { reason }
     }
 
     /// Waits for all choices.

@@ -20,7 +20,9 @@ impl CallIds {
     fn id(&self, choice: usize, index: usize, given: Option<&str>) -> String {
         const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
         const LENGTH: usize = 24;
-        if let Some(given) = given.filter(|id| !id.is_empty()) {
+        // Short ids that a model gives are not unique in a conversation.
+        let is_usable = |id: &&str| self.length.map_or(id.len() >= 8, |length| id.len() == length);
+        if let Some(given) = given.filter(is_usable) {
             return given.to_owned();
         }
         let hash = blake3::hash(format!("{}/{choice}/{index}", self.response).as_bytes());

@@ -1,13 +1,12 @@
 //! Responses in OpenAI's Harmony format: messages with a header, `<|channel|>analysis<|message|>…<|end|><|start|>…`. The
 //! prompt ends within the first header.
 
-use super::call_parser::{CallEvents, held_back};
+use super::call_parser::{CallEvents, JsonScanner, held_back};
 use super::harmony_tokens::{CHANNEL, ENDS, MESSAGE, START};
-use super::response_event::ResponseEvent;
+use crate::response_event::ResponseEvent;
 
 /// Before the name of a tool in a header.
-const RECIPIENT: &str = "to=";
-const FUNCTIONS: &str = "functions.";
+const RECIPIENT: &str = "to=functions.";
 /// The channel of reasoning.
 const ANALYSIS: &str = "analysis";
 /// The maximum number of bytes of a header.
@@ -19,6 +18,8 @@ pub(super) struct HarmonyParser {
     /// What was not parsed yet.
     buffer: String,
     part: Part,
+    /// The arguments of the last call.
+    scanner: JsonScanner,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -41,8 +42,21 @@ impl HarmonyParser {
             at += length;
         }
         self.buffer.drain(..at);
-        if let (true, Part::Call { has_arguments: false }) = (is_end, self.part) {
-            calls.arguments("{}");
+        if is_end {
+            self.end_call(calls);
+        }
+    }
+
+    /// Ends a call, if the message is one.
+    fn end_call(&mut self, calls: &mut CallEvents) {
+        if let Part::Call { has_arguments } = self.part {
+            if !has_arguments {
+                calls.arguments("{}");
+            }
+            let is_complete = !has_arguments || self.scanner.is_complete();
+            if is_complete {
+                calls.end();
+            }
         }
     }
 
@@ -57,25 +71,29 @@ impl HarmonyParser {
                 let is_plain = self.part == Part::FirstHeader && !is_header(text);
                 if let Some(length) = text.find(MESSAGE).filter(|_| !is_plain) {
                     self.part = read_header(&text[..length], calls);
+                    self.scanner = JsonScanner::default();
                     return Some(length + MESSAGE.len());
                 }
                 // A response without headers is content.
-                if is_plain || is_end || text.len() > MAX_HEADER_BYTES {
+                if is_plain || text.len() > MAX_HEADER_BYTES {
                     self.part = Part::Content;
                     return Some(0);
                 }
-                None
+                // A header that was cut.
+                is_end.then_some(text.len())
             }
             part => {
                 let found = ENDS.iter().filter_map(|end| Some((text.find(end)?, end.len()))).min();
                 let held = ENDS.iter().map(|end| held_back(text, end)).max().unwrap_or(0);
                 let length = found.map_or(text.len() - if is_end { 0 } else { held }, |(start, _)| start);
-                self.part = append(part, &text[..length], calls);
+                let shown = &text[..length];
+                if let Part::Call { .. } = part {
+                    self.scanner.scan(shown);
+                }
+                self.part = append(part, shown, calls);
                 match found {
                     Some((_, marker)) => {
-                        if let Part::Call { has_arguments: false } = self.part {
-                            calls.arguments("{}");
-                        }
+                        self.end_call(calls);
                         self.part = Part::Header;
                         Some(length + marker)
                     }
@@ -98,11 +116,10 @@ fn is_header(text: &str) -> bool {
 fn read_header(header: &str, calls: &mut CallEvents) -> Part {
     let is_end = |letter: char| letter.is_whitespace() || letter == '<';
     let word = |text: &str| text.split(is_end).next().unwrap_or_default().to_owned();
-    if let Some((_, recipient)) = header.split_once(RECIPIENT) {
-        let name = word(recipient);
-        let name = name.strip_prefix(FUNCTIONS).unwrap_or(&name);
+    if let Some((_, name)) = header.split_once(RECIPIENT) {
+        let name = word(name);
         if !name.is_empty() {
-            calls.begin(name, None);
+            calls.begin(&name, None);
             return Part::Call { has_arguments: false };
         }
     }

@@ -3,13 +3,12 @@
 //! - [`TemplateTraits`] says what a template supports, as [`ChatTemplate::traits`](crate::ChatTemplate::traits) finds out by
 //!   rendering short conversations.
 //! - [`ToolFormat`] is how a model writes tool calls.
-//! - [`ResponseParser`] splits a response into [`ResponseEvent`]s while it is generated.
+//! - [`ResponseParser`] splits a response into [`ResponseEvent`](crate::ResponseEvent)s while it is generated.
 
 mod call_parser;
 mod harmony;
 pub mod harmony_tokens;
 mod reasoning;
-mod response_event;
 mod response_parser;
 mod template_traits;
 #[cfg(test)]
@@ -20,7 +19,6 @@ mod tool_prompt;
 
 pub use call_parser::{ParameterType, ParameterTypes, parameter_type, parameter_types};
 pub use reasoning::ReasoningTags;
-pub use response_event::ResponseEvent;
 pub use response_parser::ResponseParser;
 pub use template_traits::TemplateTraits;
 pub use tool::{Tool, ToolChoice};

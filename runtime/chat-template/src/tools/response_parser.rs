@@ -8,11 +8,14 @@ use super::call_parser::{
 };
 use super::harmony::HarmonyParser;
 use super::reasoning::ReasoningTags;
-use super::response_event::ResponseEvent;
 use super::tool_format::{CallSyntax, PYTHON_TAG, ToolFormat};
+use crate::response_event::ResponseEvent;
+
+/// The maximum number of bytes before the name of a tool: what is longer is no call.
+const MAX_HEADER_BYTES: usize = 1 << 14;
 
 /// Splits a response. White space around reasoning and before tool calls is dropped; what looks like a call but is none
-/// is content.
+/// is content. The result does not depend on how the text is split.
 ///
 /// `siskin::Model::chat` creates it.
 pub struct ResponseParser {
@@ -33,12 +36,11 @@ struct TagSplitter {
     phase: Phase,
     /// What was not parsed yet.
     buffer: String,
-    /// White space that is only content if more content follows.
+    /// White space that only counts if more text of its kind follows.
     space: String,
     /// Whether white space is dropped until content begins.
     drops_space: bool,
-    /// The text of the call that is parsed, as long as none has begun in it.
-    call_text: String,
+    /// The parser of the call that has begun.
     parser: Option<Box<dyn CallParser>>,
 }
 
@@ -46,20 +48,21 @@ struct TagSplitter {
 enum Phase {
     /// At the beginning of the response.
     Start,
-    /// At the beginning of the reasoning.
-    ReasoningStart,
     Reasoning,
     /// At the beginning of the content.
     ContentStart,
     Content,
-    /// In a call.
+    /// Before this text, which begins a call, or a section of calls.
+    CallStart(&'static str),
+    /// In the arguments of a call.
     Call,
     /// After a call.
     AfterCall,
 }
 
 impl ResponseParser {
-    /// Creates a parser. With `is_reasoning`, the response begins inside reasoning.
+    /// Creates a parser for a format and the types of the tools' parameters. With `is_reasoning`, the response begins
+    /// inside reasoning.
     pub fn new(
         format: Option<&'static ToolFormat>,
         types: ParameterTypes,
@@ -74,11 +77,10 @@ impl ResponseParser {
                 format,
                 types: Arc::new(types),
                 reasoning,
-                phase: if is_reasoning { Phase::ReasoningStart } else { Phase::Start },
+                phase: if is_reasoning { Phase::Reasoning } else { Phase::Start },
                 buffer: String::new(),
                 space: String::new(),
                 drops_space: reasoning.is_some(),
-                call_text: String::new(),
                 parser: None,
             }),
         };
@@ -95,9 +97,9 @@ impl ResponseParser {
         self.advance("", true)
     }
 
-    /// Returns whether a tool call has begun.
-    pub fn has_tool_calls(&self) -> bool {
-        self.calls.count > 0
+    /// Returns whether there are tool calls, and the last one is complete.
+    pub fn has_complete_calls(&self) -> bool {
+        self.calls.count > 0 && !self.calls.is_open
     }
 
     fn advance(&mut self, text: &str, is_end: bool) -> Vec<ResponseEvent> {
@@ -111,7 +113,8 @@ impl ResponseParser {
 
 impl TagSplitter {
     fn push(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) {
-        let mut buffer = std::mem::take(&mut self.buffer) + text;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.push_str(text);
         let mut at = 0;
         loop {
             let phase = self.phase;
@@ -123,37 +126,46 @@ impl TagSplitter {
         }
         buffer.drain(..at);
         self.buffer = buffer;
-        if is_end && !self.has_calls(calls) {
-            self.flush_space(calls);
+        if is_end && calls.count == 0 && matches!(self.phase, Phase::ContentStart | Phase::Content) {
+            self.emit_content("", calls);
         }
-    }
-
-    fn has_calls(&self, calls: &CallEvents) -> bool {
-        calls.count > 0
     }
 
     /// Parses the beginning of `text`. Returns its length; `None`: more text is needed.
     fn step(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> Option<usize> {
         match self.phase {
             Phase::Start => self.start(text, is_end),
-            Phase::ReasoningStart | Phase::Reasoning => self.reasoning(text, is_end, calls),
+            Phase::Reasoning => self.reasoning(text, is_end, calls),
             Phase::ContentStart | Phase::Content => self.content(text, is_end, calls),
+            Phase::CallStart(marker) => self.call_start(marker, text, is_end, calls),
             Phase::Call => self.call(text, is_end, calls),
             Phase::AfterCall => self.after_call(text, is_end),
         }
     }
 
+    /// Emits content, with the white space before it.
+    fn emit_content(&mut self, text: &str, calls: &mut CallEvents) {
+        let shown = std::mem::take(&mut self.space) + text;
+        if !shown.is_empty() {
+            calls.events.push(ResponseEvent::Content(shown));
+        }
+    }
+
     fn start(&mut self, text: &str, is_end: bool) -> Option<usize> {
-        let space = leading_space(text);
-        let rest = &text[space..];
-        let found = match self.reasoning {
-            Some(tags) => beginning(rest, tags.begin.trim_end(), is_end),
-            None => Beginning::Other,
+        let Some(tags) = self.reasoning else {
+            self.phase = Phase::ContentStart;
+            return Some(0);
         };
-        match found {
+        // White space before either is dropped.
+        let space = leading_space(text);
+        if space > 0 {
+            return Some(space);
+        }
+        let begin = tags.begin.trim_end();
+        match beginning(text, begin, is_end) {
             Beginning::Marker => {
-                self.phase = Phase::ReasoningStart;
-                Some(space + self.reasoning?.begin.trim_end().len())
+                self.phase = Phase::Reasoning;
+                Some(begin.len())
             }
             Beginning::Unknown => None,
             Beginning::Other => {
@@ -165,43 +177,45 @@ impl TagSplitter {
 
     fn reasoning(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> Option<usize> {
         let end = self.reasoning?.end;
-        if self.phase == Phase::ReasoningStart {
+        if self.drops_space {
             let space = leading_space(text);
-            if space < text.len() || is_end {
-                self.phase = Phase::Reasoning;
+            self.drops_space = space == text.len();
+            if space > 0 {
+                return Some(space);
             }
-            return Some(space);
         }
         let found = text.find(end);
         let held = if is_end { 0 } else { held_back(text, end) };
-        let shown = text[..found.unwrap_or(text.len() - held)].trim_end();
+        let length = found.unwrap_or(text.len() - held);
+        let shown = text[..length].trim_end();
         if !shown.is_empty() {
-            calls.events.push(ResponseEvent::Reasoning(shown.to_owned()));
+            let shown = std::mem::take(&mut self.space) + shown;
+            calls.events.push(ResponseEvent::Reasoning(shown));
         }
-        match found {
-            Some(start) => {
-                self.phase = Phase::ContentStart;
-                self.drops_space = true;
-                Some(start + end.len())
-            }
-            None => (!shown.is_empty()).then_some(shown.len()),
+        self.space.push_str(&text[shown.len()..length]);
+        if found.is_some() {
+            self.phase = Phase::ContentStart;
+            self.drops_space = true;
+            self.space.clear();
+            return Some(length + end.len());
         }
+        (length > 0).then_some(length)
     }
 
-    /// Returns the text that begins a call here.
-    fn trigger(&self, text: &str, is_end: bool) -> Option<(usize, usize)> {
+    /// Finds the beginning of a call, and the text that it begins with.
+    fn trigger(&self, text: &str) -> Option<(usize, &'static str)> {
         let format = self.format?;
         let trigger = format.trigger();
         if !trigger.is_empty() {
-            return text.find(trigger).map(|start| (start, trigger.len()));
+            return text.find(trigger).map(|start| (start, trigger));
         }
         // The whole response is a call.
-        if self.phase != Phase::ContentStart || is_end && text.is_empty() {
+        if self.phase != Phase::ContentStart {
             return None;
         }
         let start = leading_space(text);
-        let tag = if text[start..].starts_with(PYTHON_TAG) { PYTHON_TAG.len() } else { 0 };
-        text[start + tag..].trim_start().starts_with('{').then_some((start, tag))
+        let tag = if text[start..].starts_with(PYTHON_TAG) { PYTHON_TAG } else { "" };
+        text[start + tag.len()..].trim_start().starts_with('{').then_some((start, tag))
     }
 
     fn content(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> Option<usize> {
@@ -215,28 +229,24 @@ impl TagSplitter {
         if self.phase == Phase::ContentStart && self.is_undecided(text, is_end) {
             return None;
         }
-        let found = self.trigger(text, is_end);
+        let found = self.trigger(text);
         let trigger = self.format.map_or("", ToolFormat::trigger);
         let held = if is_end { 0 } else { held_back(text, trigger) };
         let length = found.map_or(text.len() - held, |(start, _)| start);
-        let (shown, space) = match self.format {
-            Some(_) => text[..length].split_at(text[..length].trim_end().len()),
-            None => (&text[..length], ""),
+        let shown = match self.format {
+            Some(_) => text[..length].trim_end(),
+            None => &text[..length],
         };
         if !shown.is_empty() {
-            let shown = std::mem::take(&mut self.space) + shown;
-            calls.events.push(ResponseEvent::Content(shown));
+            self.emit_content(shown, calls);
         }
-        self.space.push_str(space);
-        if self.phase == Phase::ContentStart && length > 0 {
+        self.space.push_str(&text[shown.len()..length]);
+        if length > 0 {
             self.phase = Phase::Content;
         }
         if let Some((_, marker)) = found {
-            let format = self.format?;
-            self.parser = call_parser::parser(format, &self.types);
-            self.call_text = text[length..length + marker].to_owned();
-            self.phase = if format.section.begin.is_empty() { Phase::Call } else { Phase::AfterCall };
-            return Some(length + marker);
+            self.phase = Phase::CallStart(marker);
+            return Some(length);
         }
         (length > 0).then_some(length)
     }
@@ -245,47 +255,89 @@ impl TagSplitter {
     fn is_undecided(&self, text: &str, is_end: bool) -> bool {
         let whole = self.format.is_some_and(|format| format.trigger().is_empty());
         let text = text.trim_start();
-        whole
-            && !is_end
-            && (PYTHON_TAG.starts_with(text)
-                || text.strip_prefix(PYTHON_TAG).is_some_and(|rest| rest.trim().is_empty()))
+        let is_tag = |text: &str| text.strip_prefix(PYTHON_TAG).is_some_and(|rest| rest.trim().is_empty());
+        whole && !is_end && (PYTHON_TAG.starts_with(text) || is_tag(text))
+    }
+
+    /// Parses up to the arguments of a call, from its beginning each time.
+    fn call_start(
+        &mut self,
+        marker: &'static str,
+        text: &str,
+        is_end: bool,
+        calls: &mut CallEvents,
+    ) -> Option<usize> {
+        let format = self.format?;
+        let mut at = marker.len();
+        if !format.section.begin.is_empty() && marker == format.trigger() {
+            at += leading_space(&text[at..]);
+            let begin = format.call.begin.trim_end();
+            match beginning(&text[at..], begin, is_end) {
+                Beginning::Marker => at += begin.len(),
+                Beginning::Unknown => return None,
+                Beginning::Other => return self.not_a_call(marker, text, calls),
+            }
+        }
+        let mut parser = call_parser::parser(format, &self.types)?;
+        let mut begun = CallEvents { count: calls.count, ..CallEvents::default() };
+        let progress = parser.advance(&text[at..], is_end, &mut begun);
+        let is_known = |event: &ResponseEvent| match event {
+            ResponseEvent::ToolCall { name, .. } => self.types.contains_key(name),
+            _ => true,
+        };
+        // Without delimiters, any JSON looks like a call.
+        let is_call = begun.count > calls.count
+            && (!format.trigger().is_empty() || begun.events.first().is_none_or(is_known));
+        let length = match progress {
+            _ if !is_call && begun.count > calls.count => return self.not_a_call(marker, text, calls),
+            CallProgress::More(_) if !is_call => {
+                let waits = !is_end && text.len() <= MAX_HEADER_BYTES;
+                return if waits { None } else { self.not_a_call(marker, text, calls) };
+            }
+            CallProgress::Invalid(_) if !is_call => return self.not_a_call(marker, text, calls),
+            progress => progress,
+        };
+        self.space.clear();
+        calls.append(begun);
+        self.parser = Some(parser);
+        self.phase = Phase::Call;
+        Some(at + self.progress(length, text.len() - at, is_end))
     }
 
     fn call(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> Option<usize> {
-        let before = calls.count;
         let progress = self.parser.as_mut()?.advance(text, is_end, calls);
+        let length = self.progress(progress, text.len(), is_end);
+        (length > 0 || self.phase != Phase::Call).then_some(length)
+    }
+
+    /// Returns how much of a text of `length` bytes a parser has read, and changes the phase if that is all.
+    fn progress(&mut self, progress: CallProgress, length: usize, is_end: bool) -> usize {
         match progress {
-            CallProgress::More(length) => {
-                if calls.count == 0 || before == calls.count && !self.call_text.is_empty() {
-                    self.call_text.push_str(&text[..length]);
-                }
-                if calls.count > before {
-                    self.call_text.clear();
-                }
-                if is_end && length < text.len() {
-                    return self.not_a_call(text, calls);
-                }
-                (length > 0).then_some(length)
+            // The rest of a call that was cut is no content.
+            CallProgress::More(_) | CallProgress::Invalid(_) if is_end => {
+                self.phase = Phase::Content;
+                length
             }
+            CallProgress::More(length) => length,
             CallProgress::Done(length) => {
-                self.call_text.clear();
                 self.phase = Phase::AfterCall;
-                Some(length)
+                length
             }
-            CallProgress::Invalid => self.not_a_call(text, calls),
+            CallProgress::Invalid(length) => {
+                self.phase = Phase::Content;
+                length
+            }
         }
     }
 
-    /// Makes content of what looked like a call; of a call that has begun only the rest.
-    fn not_a_call(&mut self, text: &str, calls: &mut CallEvents) -> Option<usize> {
-        let start = std::mem::take(&mut self.call_text);
-        let shown = std::mem::take(&mut self.space) + &start + text;
-        if !shown.is_empty() {
-            calls.events.push(ResponseEvent::Content(shown));
-        }
-        self.parser = None;
+    /// Makes content of a text that begins no call.
+    fn not_a_call(&mut self, marker: &str, text: &str, calls: &mut CallEvents) -> Option<usize> {
         self.phase = Phase::Content;
-        Some(text.len())
+        // Something has to be consumed, or the same is found again.
+        let first = text.chars().next().map_or(0, char::len_utf8);
+        let length = if marker.is_empty() { first } else { marker.len() };
+        self.emit_content(&text[..length], calls);
+        Some(length)
     }
 
     /// Skips what is between calls and after the last one.
@@ -293,7 +345,7 @@ impl TagSplitter {
         let format = self.format?;
         let space = leading_space(text);
         let rest = &text[space..];
-        let ends = [format.call.end.trim(), format.section.end.trim(), ","];
+        let ends = [format.call.end.trim(), format.section.end.trim()];
         for end in ends.into_iter().filter(|end| !end.is_empty()) {
             match beginning(rest, end, is_end) {
                 Beginning::Marker => return Some(space + end.len()),
@@ -302,24 +354,11 @@ impl TagSplitter {
             }
         }
         let begin = format.call.begin.trim();
-        match beginning(rest, begin, is_end) {
-            Beginning::Marker if !begin.is_empty() => {
-                self.parser = call_parser::parser(format, &self.types);
-                begin.clone_into(&mut self.call_text);
-                self.phase = Phase::Call;
-                return Some(space + begin.len());
-            }
+        self.phase = match beginning(rest, begin, is_end) {
             Beginning::Unknown => return None,
-            Beginning::Marker | Beginning::Other => {}
-        }
-        self.phase = Phase::Content;
+            Beginning::Marker if !begin.is_empty() => Phase::CallStart(begin),
+            Beginning::Marker | Beginning::Other => Phase::Content,
+        };
         Some(space)
-    }
-
-    fn flush_space(&mut self, calls: &mut CallEvents) {
-        let space = std::mem::take(&mut self.space);
-        if !space.is_empty() {
-            calls.events.push(ResponseEvent::Content(space));
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{ChatTemplate, Date, Message, MessageStyle, RenderOptions, TemplateDa
 pub struct TemplateTraits {
     /// How it expects messages.
     pub style: MessageStyle,
-    /// How the template renders tool calls; `None`: it has no tools.
+    /// How the template renders tool calls; `None`: in no format that is known.
     pub format: Option<&'static ToolFormat>,
     /// Whether tools are a variable of the system message.
     pub has_system_tools: bool,

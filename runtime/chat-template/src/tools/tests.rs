@@ -1,14 +1,16 @@
 //! Responses in every format, split at every position.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::call_parser::parameter_types;
 use super::reasoning::ReasoningTags;
-use super::response_event::ResponseEvent;
 use super::response_parser::ResponseParser;
 use super::template_traits::TemplateTraits;
 use super::tool_format::{ToolFormat, detect};
 use crate::ChatTemplate;
+use crate::response_event::ResponseEvent;
 
 const SCHEMA: &str = r#"{"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"},
     "tags": {"type": "array"}}}"#;
@@ -214,6 +216,12 @@ fn what_is_no_call_is_content() {
     for (format, text) in [
         ("hermes", "a < b, <tool> and <tool_cal"),
         ("hermes", "<tool_call>\nnot JSON</tool_call> more"),
+        ("hermes", "<tool_call>"),
+        ("hermes", "<tool_call>{"),
+        ("hermes", "<tool_call>\n{\"x\": 1"),
+        ("kimi", "<|tool_calls_section_begin|> hello"),
+        ("glm", "<tool_call> is the tag GLM uses"),
+        ("llama3", "{\"name\": \"Bob\", \"age\": 3}"),
         ("hermes", "<tool_call>\n{\"name\": 5}\n</tool_call>"),
         ("hermes", "<tool_call>\n{\"nam"),
         ("mistral_named", "[TOOL_CALLS]no arguments"),
@@ -304,4 +312,94 @@ fn templates_have_their_formats() {
     let text = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\
                 {\"arguments\": ' + c.function.arguments + '}{{ c.function.arguments + '' }}{% endfor %}{% endfor %}";
     assert!(TemplateTraits::of(&ChatTemplate::new(text).unwrap()).style.arguments_as_text);
+}
+
+#[test]
+fn what_follows_a_call_is_content() {
+    let call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let found = parsed(Some("hermes"), false, &format!("{call}, and more"));
+    assert_eq!((found.content.as_str(), found.calls.len()), (", and more", 1));
+    let found = parsed(Some("hermes"), false, &format!("a <tool_call> b {call}"));
+    assert_eq!((found.content.as_str(), found.calls.len()), ("a <tool_call> b", 1));
+    // What is left of a call that was cut or is wrong is no content of its own.
+    let cut = parsed(Some("qwen_xml"), false, "<tool_call>\n<function=f>\n<parameter=city>\nPari");
+    assert_eq!((cut.content.as_str(), cut.calls.len()), ("", 1));
+    for text in
+        ["<|channel|>analysis", "<|channel|>final<|message|>a<|end|><|start|>assistant to=functions.f"]
+    {
+        assert!(!parsed(Some("harmony"), false, text).content.contains('<'), "{text}");
+    }
+}
+
+/// Random texts of the parts of calls have the same parts however they are split.
+#[test]
+fn random_texts_do_not_depend_on_their_splits() {
+    let mut state = 7_u64;
+    let mut below = |limit: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % limit
+    };
+    let common = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "\"",
+        " ",
+        "\n",
+        "f",
+        "é",
+        "get_weather",
+        "{\"name\": \"f\", \"arguments\": ",
+        "{\"a\": 1}",
+        "<",
+        "call:f{",
+        "a:1",
+        "<think>",
+        "</think>",
+        "\\",
+    ];
+    for (name, ..) in CALLS {
+        let format = ToolFormat::named(name).unwrap();
+        let mut pieces = common.to_vec();
+        pieces.extend(format.delimiters());
+        pieces.extend(format.delimiters());
+        for _ in 0..400 {
+            let text: String = (0..2 + below(14)).map(|_| pieces[below(pieces.len())]).collect();
+            let is_reasoning = below(4) == 0;
+            let whole = parts(parser(Some(name), is_reasoning), &[&text]);
+            let characters: Vec<&str> = text.split("").filter(|part| !part.is_empty()).collect();
+            assert_eq!(parts(parser(Some(name), is_reasoning), &characters), whole, "{name}: {text:?}");
+            let at = text.char_indices().nth(below(text.chars().count())).map_or(0, |(at, _)| at);
+            let split = [&text[..at], &text[at..]];
+            assert_eq!(parts(parser(Some(name), is_reasoning), &split), whole, "{name}: {split:?}");
+        }
+    }
+}
+
+/// The time of a long call that comes token by token grows with its length.
+#[test]
+fn long_calls_are_parsed_in_linear_time() {
+    let start = Instant::now();
+    let long = "1,".repeat(40_000);
+    for (format, begin) in [
+        ("gemma", "<start_function_call>call:f{a:["),
+        ("qwen_xml", "<tool_call>\n<function=f>\n<parameter=city>\n"),
+        ("qwen_xml", "<tool_call>\n<function="),
+        ("hermes", "<tool_call>{\""),
+        ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": ["),
+        ("mistral_named", "[TOOL_CALLS]"),
+    ] {
+        let mut parser = parser(Some(format), false);
+        parser.push(begin);
+        (0..long.len() / 2).for_each(|index| drop(parser.push(&long[2 * index..2 * index + 2])));
+        parser.finish();
+    }
+    for is_reasoning in [false, true] {
+        let mut parser = parser(Some("hermes"), is_reasoning);
+        (0..80_000).for_each(|_| drop(parser.push("\n")));
+    }
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }

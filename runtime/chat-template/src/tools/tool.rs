@@ -71,9 +71,11 @@ impl ToolChoice {
 }
 
 /// The schema of a tool without parameters.
-const NO_PARAMETERS: &str = r#"{"type": "object", "properties": {}}"#;
+const NO_PARAMETERS: &str = r#"{"type": "object", "properties": {}, "additionalProperties": false}"#;
 /// The key for options of the compiler of grammars, which could weaken the schema.
 const LLGUIDANCE_OPTIONS: &str = "x-guidance";
+/// The maximum number of bytes of a schema.
+const MAX_SCHEMA_BYTES: usize = 1 << 17;
 /// The maximum number of bytes of a tool's name.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -132,10 +134,13 @@ impl Tool {
         fields.finish()?;
         let schema = parameters.map_or(NO_PARAMETERS, RawValue::get).to_owned();
         check_schema(&schema)?;
-        let name_json = Value::from(name.as_str()).to_string();
-        let given = [("description", description), ("parameters", parameters), ("return", returns)];
-        let given = given.into_iter().filter_map(|(key, value)| Some((key, value?.get().to_owned())));
-        let entries: Vec<_> = std::iter::once(("name", name_json)).chain(given).collect();
+        // Templates of some models fail without a description or parameters.
+        let mut entries = vec![
+            ("name", Value::from(name.as_str()).to_string()),
+            ("description", description.map_or("\"\"", RawValue::get).to_owned()),
+            ("parameters", schema.clone()),
+        ];
+        entries.extend(returns.map(|returns| ("return", returns.get().to_owned())));
         Self::from_function(&name, schema, is_strict, &entries)
     }
 
@@ -147,7 +152,7 @@ impl Tool {
     ) -> Result<Self> {
         let is_valid = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
         if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_valid) {
-            let message = "expected 1 to 256 letters, digits, and any of `_-.:/`";
+            let message = "expected letters, digits, and any of `_-.:/`, 256 bytes at most";
             return Err(Error::argument("name", message));
         }
         let entries: Vec<String> = entries.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
@@ -178,6 +183,10 @@ impl Tool {
 }
 
 fn check_schema(schema: &str) -> Result<()> {
+    if schema.len() > MAX_SCHEMA_BYTES {
+        let message = format!("{} bytes long; at most {MAX_SCHEMA_BYTES} are supported", schema.len());
+        return Err(Error::argument("parameters", message));
+    }
     let value: Value =
         serde_json::from_str(schema).map_err(|error| Error::argument("parameters", error.to_string()))?;
     if !value.is_object() {

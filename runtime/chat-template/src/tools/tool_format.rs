@@ -6,7 +6,7 @@
 pub struct ToolFormat {
     /// Its name.
     pub name: &'static str,
-    /// Texts that a call which the model's template renders has.
+    /// Texts that must all occur in a call as the template renders it.
     markers: &'static [&'static str],
     /// Around all calls of a response.
     pub section: Delimiters,
@@ -267,6 +267,15 @@ impl ToolFormat {
     pub fn trigger(&self) -> &'static str {
         let begin = if self.section.begin.is_empty() { self.call.begin } else { self.section.begin };
         begin.trim_end()
+    }
+
+    /// Returns the text after which a call is constrained: that of [`ToolFormat::trigger`] if it cannot be a part of
+    /// other text.
+    pub fn constraint_trigger(&self) -> &'static str {
+        match self.syntax {
+            CallSyntax::Harmony => "<|channel|>commentary to=functions.",
+            _ => self.trigger(),
+        }
     }
 
     /// Returns whether all calls are one list.

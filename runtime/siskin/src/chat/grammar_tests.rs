@@ -216,7 +216,7 @@ fn triggered_calls_are_valid() {
         generated(&options, None, if parallel_tool_calls { &SPECIAL } else { &KINDS }, |format| match format
             .trigger()
         {
-            "" => "{\"".to_owned(),
+            "" => super::WHOLE_TRIGGER.to_owned(),
             trigger if format.name == "harmony" => format!("<|channel|>commentary {trigger}"),
             trigger => format!("I will call.\n{trigger}"),
         });
@@ -293,7 +293,9 @@ fn impossible_choices_are_errors() {
         structured_output: Some(StructuredOutput::JsonObject),
         ..ChatOptions::default()
     };
-    assert_eq!(output(both).unwrap_err().location(), "structured_output");
+    assert!(output(both).is_ok(), "a required call comes before the content");
+    let budget = ChatOptions { reasoning_budget: Some(3), ..ChatOptions::default() };
+    assert_eq!(output(budget).unwrap_err().location(), "reasoning_budget");
     for (json, place) in [
         (r#"{"type": "web_search"}"#, "type"),
         (r#"{"type": "function", "function": {"name": "a b"}}"#, "function.name"),
@@ -302,4 +304,36 @@ fn impossible_choices_are_errors() {
     ] {
         assert_eq!(Tool::from_json(json).unwrap_err().location(), place, "{json}");
     }
+}
+
+#[test]
+fn grammars_of_nested_schemas_are_short() {
+    let mut schema = r#"{"type": "string"}"#.to_owned();
+    for _ in 0..40 {
+        schema = format!(r#"{{"type": "array", "items": {schema}}}"#);
+    }
+    let schema = format!(
+        r#"{{"type": "object", "properties": {{"a": {schema}, "<|im_end|>": {{"enum": ["<|im_end|>"]}}}}}}"#
+    );
+    let tools = vec![Tool::new("f", "", &schema).unwrap()];
+    let options = ChatOptions { tools, tool_choice: ToolChoice::Required, ..ChatOptions::default() };
+    for name in ["gemma", "qwen_xml"] {
+        let format = ToolFormat::named(name).unwrap();
+        let tokenizer = tokenizer(format, None);
+        let source = ConstraintSource { tokenizer: &tokenizer, compile: &|_| Ok(()) };
+        let output = options.output(&source, Some(format), (None, false)).unwrap();
+        let Some(StructuredOutput::Lark(grammar)) = output else { panic!("{output:?}") };
+        assert!(grammar.len() < 1 << 15, "{name}: {}", grammar.len());
+        // Texts of a client are no special tokens.
+        assert!(!grammar.contains("<[256]>") && grammar.contains("\"<|im_end|>\""), "{name}: {grammar}");
+    }
+    // Arguments that the schema does not list cannot be elements.
+    let tools =
+        vec![Tool::new("f", "", r##"{"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}"##).unwrap()];
+    let options = ChatOptions { tools, tool_choice: ToolChoice::Required, ..ChatOptions::default() };
+    let format = ToolFormat::named("qwen_xml").unwrap();
+    let tokenizer = tokenizer(format, None);
+    let source = ConstraintSource { tokenizer: &tokenizer, compile: &|_| Ok(()) };
+    let error = options.output(&source, Some(format), (None, false)).unwrap_err();
+    assert_eq!(error.location(), "tools[0].function.parameters");
 }

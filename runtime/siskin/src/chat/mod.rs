@@ -28,11 +28,12 @@ use crate::constraint::{DeferredOutput, StructuredOutput, bounded_schema};
 use crate::model::Model;
 use crate::session::{RenderedChat, no_template, render_chat};
 use crate::{Error, Result};
+pub use siskin_chat_template::ResponseEvent;
 use siskin_chat_template::tools::{
     CallSyntax, DEFAULT_FORMAT, ParameterTypes, ReasoningTags, TemplateTraits, ToolFormat, parameter_types,
     with_tools,
 };
-pub use siskin_chat_template::tools::{ResponseEvent, ResponseParser, Tool, ToolChoice};
+pub use siskin_chat_template::tools::{ResponseParser, Tool, ToolChoice};
 use siskin_chat_template::{Message, RenderOptions, TemplateData};
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
 use tool_grammar::{GrammarStart, ToolGrammar, json_after_space};
@@ -172,8 +173,9 @@ impl ChatOptions {
             }
         }
         let is_called = !self.callable()?.is_empty();
-        let had_calls = messages.iter().any(|message| !message.tool_calls.is_empty());
         let format = traits.format.unwrap_or(DEFAULT_FORMAT);
+        let has_delimiters = !format.trigger().is_empty();
+        let had_calls = has_delimiters && messages.iter().any(|message| !message.tool_calls.is_empty());
         let is_harmony = matches!(format.syntax, CallSyntax::Harmony);
         Ok((is_called || had_calls && self.tool_choice != ToolChoice::None || is_harmony).then_some(format))
     }
@@ -210,14 +212,18 @@ impl ChatOptions {
         format: Option<&'static ToolFormat>,
         (reasoning, is_reasoning): (Option<ReasoningTags>, bool),
     ) -> Result<Option<StructuredOutput>> {
+        if self.reasoning_budget.is_some() && reasoning.is_none() {
+            let message = "this model's format does not support a reasoning budget";
+            return Err(Error::unsupported("reasoning_budget", message));
+        }
+        if let Some(StructuredOutput::JsonSchema(schema)) = &self.structured_output {
+            bounded_schema(schema).map_err(|error| relocated(&error))?;
+        }
         let tools = self.callable()?;
         let output = match format.filter(|_| !tools.is_empty()) {
             Some(format) => self.calls(source, format, &tools)?,
             None => self.content(source, format)?,
         };
-        if let Some(StructuredOutput::JsonSchema(schema)) = &self.structured_output {
-            bounded_schema(schema).map_err(|error| error.within("json_schema"))?;
-        }
         let Some(tags) = reasoning else { return Ok(output) };
         if output.is_none() && self.reasoning_budget.is_none() {
             return Ok(None);
@@ -227,9 +233,14 @@ impl ChatOptions {
             StructuredOutput::JsonObject => StructuredOutput::Lark(json_after_space(ANY_OBJECT)),
             output => output,
         });
+        if let Some(then) = &then {
+            (source.compile)(then).map_err(|error| relocated(&error))?;
+        }
+        let is_required =
+            self.structured_output.is_some() || !tools.is_empty() && self.tool_choice != ToolChoice::Auto;
         Ok(Some(StructuredOutput::Deferred(Box::new(DeferredOutput {
-            begin: (!is_reasoning).then(|| tags.begin.to_owned()),
-            may_end: then.is_none(),
+            begin: (!is_reasoning).then(|| tags.begin.trim_end().to_owned()),
+            may_end: !is_required,
             then,
             max_tokens: self.reasoning_budget,
             ..DeferredOutput::until(tags.end)
@@ -245,9 +256,6 @@ impl ChatOptions {
         let Some(format) = format.filter(|format| matches!(format.syntax, CallSyntax::Harmony)) else {
             return Ok(self.structured_output.clone());
         };
-        if self.reasoning_budget.is_some() {
-            return Err(Error::unsupported("reasoning_budget", "the format of the model has no budget"));
-        }
         let Some(output) = &self.structured_output else { return Ok(None) };
         let schema = schema_of(output, "with the format of the model")?;
         let grammar = ToolGrammar { format, tokenizer: source.tokenizer, tools: &[], is_parallel: false };
@@ -264,43 +272,56 @@ impl ChatOptions {
         let is_parallel = self.parallel_tool_calls;
         let grammar = ToolGrammar { format, tokenizer: source.tokenizer, tools, is_parallel };
         if self.tool_choice != ToolChoice::Auto {
-            if self.structured_output.is_some() {
-                let message = "a response that must be a tool call cannot have another format";
-                return Err(Error::argument("structured_output", message));
-            }
+            self.check_tools(source, &grammar, |_| true)?;
             return Ok(Some(StructuredOutput::Lark(grammar.lark(GrammarStart::Response, None))));
         }
         if let Some(output) = &self.structured_output {
             let schema = schema_of(output, "with tools")?;
+            self.check_tools(source, &grammar, |_| true)?;
             return Ok(Some(StructuredOutput::Lark(grammar.lark(GrammarStart::Response, Some(schema)))));
         }
-        let trigger = match format.trigger() {
-            "" => "{\"",
-            trigger => trigger,
-        };
+        // A schema that cannot be enforced is only an error where it must be.
+        if self.check_tools(source, &grammar, |_| true).is_err() {
+            return self.check_tools(source, &grammar, Tool::is_strict).map(|()| None);
+        }
         let is_whole = format.trigger().is_empty();
+        let trigger = if is_whole { WHOLE_TRIGGER } else { format.constraint_trigger() };
         let repeats =
             is_parallel && format.is_parallel && format.section.begin.is_empty() && !format.is_list();
         let grammar = ToolGrammar { is_parallel: is_parallel && !repeats, ..grammar };
         let then = grammar.lark(GrammarStart::After(trigger), None);
-        let then = StructuredOutput::Lark(then);
-        // A schema that cannot be enforced is only an error where it must be.
-        if let Err(error) = (source.compile)(&then) {
-            return if tools.iter().any(|tool| tool.is_strict()) {
-                Err(error.within("tools"))
-            } else {
-                Ok(None)
-            };
-        }
         Ok(Some(StructuredOutput::Deferred(Box::new(DeferredOutput {
-            then: Some(then),
+            then: Some(StructuredOutput::Lark(then)),
             may_end: true,
             repeats,
             only_at_start: is_whole,
             ..DeferredOutput::until(trigger)
         }))))
     }
+
+    /// Fails if a grammar for one of some tools cannot be enforced; the location names the tool.
+    fn check_tools(
+        &self,
+        source: &ConstraintSource<'_>,
+        grammar: &ToolGrammar<'_>,
+        is_checked: impl Fn(&Tool) -> bool,
+    ) -> Result<()> {
+        for tool in grammar.tools.iter().filter(|tool| is_checked(tool)) {
+            let alone = ToolGrammar { tools: &[tool], ..*grammar };
+            let compile =
+                || (source.compile)(&StructuredOutput::Lark(alone.lark(GrammarStart::Response, None)));
+            if let Err(error) = grammar.check(tool).and_then(|()| compile()) {
+                let index = self.tools.iter().position(|known| known.name() == tool.name()).unwrap_or(0);
+                let location = format!("tools[{index}].function.parameters");
+                return Err(Error::new(error.kind(), location, error.message().to_owned()));
+            }
+        }
+        Ok(())
+    }
 }
+
+/// What begins a response that is a call as a whole.
+const WHOLE_TRIGGER: &str = "{\"name\": \"";
 
 /// Returns the JSON Schema of a structured output.
 fn schema_of<'o>(output: &'o StructuredOutput, place: &str) -> Result<&'o str> {
@@ -312,6 +333,11 @@ fn schema_of<'o>(output: &'o StructuredOutput, place: &str) -> Result<&'o str> {
             Err(Error::unsupported("structured_output", message))
         }
     }
+}
+
+/// Returns the error of a grammar that contains the structured output.
+fn relocated(error: &Error) -> Error {
+    Error::new(error.kind(), "structured_output", error.message().to_owned())
 }
 
 /// The schema of any JSON object.

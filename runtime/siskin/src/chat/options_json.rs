@@ -35,9 +35,15 @@ impl ChatOptions {
         self.tool_choice =
             choice.map_or(Ok(ToolChoice::Auto), |choice| ToolChoice::from_json(choice.get()))?;
         self.parallel_tool_calls = fields.take("parallel_tool_calls")?.unwrap_or(true);
-        // As in other servers, -1 is no limit.
         let budget: Option<i64> = fields.take("reasoning_budget")?;
-        self.reasoning_budget = budget.and_then(|budget| usize::try_from(budget).ok());
+        // As in other servers, -1 is no limit.
+        self.reasoning_budget = match budget.filter(|budget| *budget != -1).map(usize::try_from) {
+            None => None,
+            Some(Ok(budget)) => Some(budget),
+            Some(Err(_)) => {
+                return Err(Error::argument("reasoning_budget", "expected a number, or -1 for no limit"));
+            }
+        };
         Ok(())
     }
 
@@ -64,7 +70,9 @@ impl ChatOptions {
                 return Err(Error::argument("reasoning_effort", message));
             }
             if effort == "none" {
-                variables.entry("enable_thinking".to_owned()).or_insert_with(|| false.into());
+                for name in ["enable_thinking", "thinking"] {
+                    variables.entry(name.to_owned()).or_insert_with(|| false.into());
+                }
             }
             variables.entry("reasoning_effort".to_owned()).or_insert_with(|| effort.as_str().into());
         }

@@ -1,9 +1,11 @@
 //! Grammars of tool calls, in Lark.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::{Error, Result};
 use siskin_chat_template::tools::{
     CallKeys, CallSyntax, CallTags, NamedCall, ParameterType, Tool, ToolFormat, harmony_tokens as harmony,
     parameter_type,
@@ -34,6 +36,20 @@ const SPACE: &str = r"/[ \t\n]{0,8}/";
 pub(super) const CONTENT_RULE: &str = "content";
 
 impl ToolGrammar<'_> {
+    /// Fails if the arguments of a tool are not listed in its schema, and the format has an element for each.
+    pub(super) fn check(&self, tool: &Tool) -> Result<()> {
+        let lists = matches!(self.format.syntax, CallSyntax::Tagged(_) | CallSyntax::Gemma { .. });
+        let schema: Value = serde_json::from_str(tool.parameters()).unwrap_or_default();
+        let elsewhere = ["$ref", "anyOf", "oneOf", "allOf"].iter().find(|key| schema.get(**key).is_some());
+        match elsewhere.filter(|_| lists && schema.get("properties").is_none()) {
+            Some(key) => {
+                let message = format!("`{key}` at the top is not supported by the format of the model");
+                Err(Error::unsupported("parameters", message))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Returns the grammar. With `content`, a schema, the response may be JSON that is valid under it instead.
     pub(super) fn lark(&self, start: GrammarStart, content: Option<&str>) -> String {
         let mut text = String::new();
@@ -121,7 +137,7 @@ impl ToolGrammar<'_> {
             CallSyntax::Gemma { quote } => {
                 let schema = serde_json::from_str(tool.parameters()).unwrap_or_default();
                 let quote = self.literal(quote);
-                let arguments = GemmaGrammar { grammar: self, quote }.object(&schema, rule, rules);
+                let arguments = GemmaGrammar { quote }.object(&schema, rule, rules);
                 format!("{} {arguments}", self.literal(&format!("call:{name}")))
             }
             CallSyntax::Harmony => {
@@ -169,18 +185,19 @@ impl ToolGrammar<'_> {
     /// Returns the elements of a call's arguments, in the order of the schema's properties.
     fn tagged(&self, tool: &Tool, tags: CallTags, rule: &str, rules: &mut String) -> String {
         let schema: Value = serde_json::from_str(tool.parameters()).unwrap_or_default();
-        let required: Vec<&str> =
-            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required = required(&schema);
         let name_end = if tags.name.end.is_empty() { "" } else { tags.name.end };
         let mut body = self.literal(&format!("{}{}{name_end}", tags.name.begin, tool.name()));
         let properties = schema["properties"].as_object().into_iter().flatten();
         for (index, (key, property)) in properties.enumerate() {
-            let begin = format!("{}{key}{}{}", tags.key.begin, tags.key.end, tags.value.begin);
+            let [key_begin, key_end, value_begin] =
+                [tags.key.begin, tags.key.end, tags.value.begin].map(|text| self.literal(text));
+            let begin = format!("{key_begin} {} {key_end} {value_begin}", quoted(key));
             let value = format!("{rule}_value_{index}");
             let end = match parameter_type(property) {
                 ParameterType::Text if property["enum"].is_array() => {
                     let texts = property["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                    let texts: Vec<String> = texts.map(|text| self.literal(text)).collect();
+                    let texts: Vec<String> = texts.map(quoted).collect();
                     let _ = writeln!(rules, "{value}: {}", texts.join(" | "));
                     self.literal(tags.value.end)
                 }
@@ -190,12 +207,16 @@ impl ToolGrammar<'_> {
                     String::new()
                 }
                 ParameterType::Json => {
-                    let _ = writeln!(rules, "{value}: {}", json(&property.to_string()));
+                    let _ = writeln!(
+                        rules,
+                        "{value}: {}",
+                        json(&with_definitions(property, &schema).to_string())
+                    );
                     self.literal(tags.value.end)
                 }
             };
-            let optional = if required.contains(&key.as_str()) { "" } else { "?" };
-            let _ = write!(body, " ({} {value} {end}){optional}", self.literal(&begin));
+            let optional = if required.contains(key.as_str()) { "" } else { "?" };
+            let _ = write!(body, " ({begin} {value} {end}){optional}");
         }
         format!("{body} {}", self.literal(tags.end))
     }
@@ -221,18 +242,16 @@ impl ToolGrammar<'_> {
 
 /// The values of Gemma's calls: like JSON, but for strings, which are between special tokens, and keys, which have no
 /// quotes.
-struct GemmaGrammar<'g> {
-    grammar: &'g ToolGrammar<'g>,
+struct GemmaGrammar {
     /// An expression for the delimiter of strings.
     quote: String,
 }
 
-impl GemmaGrammar<'_> {
+impl GemmaGrammar {
     /// Returns an expression for an object with the properties of a schema, sorted as the template sorts them; appends its
     /// rules, whose names begin with `name`.
     fn object(&self, schema: &Value, name: &str, rules: &mut String) -> String {
-        let required: Vec<&str> =
-            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required = required(schema);
         let mut properties: Vec<_> = schema["properties"].as_object().into_iter().flatten().collect();
         properties.sort_by_key(|(key, _)| key.as_str());
         // The properties from one on, if others came before it and if not.
@@ -240,9 +259,9 @@ impl GemmaGrammar<'_> {
         let _ = writeln!(rules, "{name}_first_{count}: \"\"\n{name}_more_{count}: \"\"");
         for (index, (key, property)) in properties.iter().enumerate() {
             let value = self.value(property, &format!("{name}_{index}"), rules);
-            let (key_text, next) = (self.grammar.literal(&format!("{key}:")), index + 1);
+            let (key_text, next) = (quoted(&format!("{key}:")), index + 1);
             for (kind, separator) in [("first", ""), ("more", "\",\"")] {
-                let skip = match required.contains(&key.as_str()) {
+                let skip = match required.contains(key.as_str()) {
                     true => String::new(),
                     false => format!(" | {name}_{kind}_{next}"),
                 };
@@ -259,7 +278,7 @@ impl GemmaGrammar<'_> {
         let texts: Option<Vec<&str>> =
             schema["enum"].as_array().and_then(|values| values.iter().map(Value::as_str).collect());
         if let Some(texts) = texts {
-            let texts: Vec<String> = texts.iter().map(|text| self.grammar.literal(text)).collect();
+            let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
             return format!("{} ({}) {}", self.quote, texts.join(" | "), self.quote);
         }
         match schema["type"].as_str() {
@@ -267,8 +286,10 @@ impl GemmaGrammar<'_> {
             Some("integer" | "number" | "boolean" | "null") => json(&schema.to_string()),
             Some("object") if schema["properties"].is_object() => self.object(schema, name, rules),
             Some("array") if schema["items"].is_object() => {
-                let item = self.value(&schema["items"], name, rules);
-                format!("\"[\" ({item} (\",\" {item})*)? \"]\"")
+                let item = self.value(&schema["items"], &format!("{name}_item"), rules);
+                // A rule of its own, since it occurs twice.
+                let _ = writeln!(rules, "{name}_items: {item}");
+                format!("\"[\" ({name}_items (\",\" {name}_items)*)? \"]\"")
             }
             _ => self.any(rules),
         }
@@ -317,6 +338,27 @@ pub(super) fn json_after_space(schema: &str) -> String {
 fn json(schema: &str) -> String {
     let bounded = crate::constraint::bounded_schema(schema);
     format!("%json {}", bounded.as_deref().unwrap_or(schema))
+}
+
+/// Returns an expression for a text in which nothing has a meaning.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Returns the names of the properties that a schema requires.
+fn required(schema: &Value) -> HashSet<&str> {
+    schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Returns the schema of a property with the definitions of the whole schema, which it may refer to.
+fn with_definitions(property: &Value, schema: &Value) -> Value {
+    let mut property = property.clone();
+    for key in ["$defs", "definitions"] {
+        if let (Some(fields), Some(definitions)) = (property.as_object_mut(), schema.get(key)) {
+            fields.entry(key).or_insert_with(|| definitions.clone());
+        }
+    }
+    property
 }
 
 /// Returns a regular expression that matches a text.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::choice::Choice;
-use super::deferred::Deferred;
+use super::deferred::{Deferred, Trigger};
 #[cfg(feature = "grammar")]
 use super::grammar::{GrammarCompiler, GrammarSource};
 use super::token_table::TokenTable;
@@ -30,6 +30,8 @@ struct CompilerState {
     table: Option<Arc<TokenTable>>,
     #[cfg(feature = "grammar")]
     grammars: Option<Arc<GrammarCompiler>>,
+    /// Those of deferred constraints; the oldest first.
+    triggers: VecDeque<Arc<Trigger>>,
     /// The least recently used one first.
     compiled: VecDeque<([u8; 32], Box<dyn TokenConstraint>)>,
 }
@@ -56,7 +58,8 @@ impl ConstraintCompiler {
                 let then = deferred.then.as_ref();
                 let then = then.map(|then| self.compile(then, tokenizer, vocabulary_size)).transpose()?;
                 let table = self.table(tokenizer, vocabulary_size)?;
-                return Ok(Box::new(Deferred::new(deferred, then, table)?));
+                let trigger = self.trigger(&deferred.trigger, &table)?;
+                return Ok(Box::new(Deferred::new(deferred, then, trigger, table)?));
             }
             StructuredOutput::JsonObject => "",
             StructuredOutput::JsonSchema(text)
@@ -90,6 +93,21 @@ impl ConstraintCompiler {
         let constraint = entry.1.fork();
         state.compiled.push_back(entry);
         Some(constraint)
+    }
+
+    /// Returns a trigger, which takes a scan of the vocabulary to create.
+    fn trigger(&self, text: &str, table: &TokenTable) -> Result<Arc<Trigger>> {
+        let known = self.lock().triggers.iter().find(|trigger| trigger.text() == text).map(Arc::clone);
+        if let Some(trigger) = known {
+            return Ok(trigger);
+        }
+        let trigger = Arc::new(Trigger::new(text, table)?);
+        let mut state = self.lock();
+        if state.triggers.len() == MAX_CACHED {
+            state.triggers.pop_front();
+        }
+        state.triggers.push_back(Arc::clone(&trigger));
+        Ok(trigger)
     }
 
     fn table(&self, tokenizer: &Arc<Tokenizer>, vocabulary_size: usize) -> Result<Arc<TokenTable>> {
@@ -126,7 +144,7 @@ impl ConstraintCompiler {
             StructuredOutput::Lark(grammar) => GrammarSource::lark(grammar),
             StructuredOutput::Gbnf(grammar) => GrammarSource::gbnf(grammar),
             StructuredOutput::Choice(_) | StructuredOutput::Deferred(_) | StructuredOutput::Custom(_) => {
-                return Err(Error::argument("structured_output", "is no grammar"));
+                return Err(Error::argument("structured_output", "is not a grammar"));
             }
         };
         let table = self.table(tokenizer, vocabulary_size)?;

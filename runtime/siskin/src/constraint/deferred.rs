@@ -21,7 +21,9 @@ struct DeferredRules {
     table: Arc<TokenTable>,
     /// The beginning of the free text.
     begin: Option<String>,
-    trigger: Trigger,
+    /// The special tokens in it.
+    begin_special: Vec<u32>,
+    trigger: Arc<Trigger>,
     may_end: bool,
     repeats: bool,
     only_at_start: bool,
@@ -49,13 +51,15 @@ impl Deferred {
     pub(super) fn new(
         output: &DeferredOutput,
         then: Option<Box<dyn TokenConstraint>>,
+        trigger: Arc<Trigger>,
         table: Arc<TokenTable>,
     ) -> Result<Self> {
-        if output.trigger.is_empty() || output.begin.as_deref() == Some("") {
-            return Err(Error::argument("trigger", "expected a text that is not empty"));
+        if output.begin.as_deref() == Some("") {
+            return Err(Error::argument("begin", "expected a text that is not empty"));
         }
         let rules = DeferredRules {
-            trigger: Trigger::new(&output.trigger, &table),
+            trigger,
+            begin_special: output.begin.as_deref().map_or(Vec::new(), |begin| table.special_in(begin)),
             begin: output.begin.clone(),
             may_end: output.may_end,
             repeats: output.repeats,
@@ -93,6 +97,11 @@ impl Deferred {
 
     /// Appends the bytes of a token to the free text.
     fn accept_free(&mut self, bytes: &[u8], matched: usize, tokens: usize) -> Result<()> {
+        let is_space = matched == 0 && bytes.iter().all(u8::is_ascii_whitespace);
+        if self.rules.only_at_start && is_space {
+            self.phase = DeferredPhase::Free { matched, tokens: tokens + 1 };
+            return Ok(());
+        }
         let before = matched;
         let (matched, rest) = self.rules.trigger.advance(before, bytes);
         match rest {
@@ -168,9 +177,10 @@ impl TokenConstraint for Deferred {
                     None if current_allows => mask.allow_all(),
                     _ => {}
                 }
-                rules.table.for_prefixes(self.rest_of_begin(matched), |id| mask.allow(id));
-                let begin = rules.begin.as_deref().filter(|_| matched == 0);
-                begin.and_then(|begin| rules.table.special(begin)).into_iter().for_each(|id| mask.allow(id));
+                let rest = self.rest_of_begin(matched);
+                rules.table.for_prefixes(rest, |id| mask.allow(id));
+                let is_next = |id: &&u32| rest.starts_with(&rules.table.visible(**id));
+                rules.begin_special.iter().filter(is_next).for_each(|&id| mask.allow(id));
             }
             DeferredPhase::Free { matched, .. } => {
                 mask.allow_all();
@@ -224,19 +234,31 @@ impl TokenConstraint for Deferred {
     }
 
     fn accept(&mut self, token: u32) -> Result<()> {
+        if matches!(self.phase, DeferredPhase::Constrained) {
+            return self.accept_constrained(token);
+        }
         if !self.allows(token)? {
             return Err(Error::argument(
                 "token",
                 format!("the constraint does not allow token {token} here"),
             ));
         }
-        if self.is_end(token) && !matches!(self.phase, DeferredPhase::Constrained) {
+        if self.is_end(token) {
             return Ok(());
         }
         let bytes = self.rules.table.visible(token).into_owned();
         match self.phase {
             DeferredPhase::Opening { matched, current_allows } => {
+                let is_free = self.current.is_none();
+                // Parsers skip white space before the beginning.
+                if is_free && matched == 0 && bytes.iter().all(u8::is_ascii_whitespace) {
+                    return Ok(());
+                }
                 let rest = self.rest_of_begin(matched);
+                if is_free && bytes.len() > rest.len() && bytes.starts_with(rest) {
+                    let after = bytes[rest.len()..].to_vec();
+                    return self.accept_free(&after, 0, 0);
+                }
                 let opens = !bytes.is_empty() && rest.starts_with(&bytes);
                 let is_open = opens && rest.len() == bytes.len();
                 let current_allows = current_allows && self.current_allows(token)?;
@@ -286,7 +308,7 @@ impl TokenConstraint for Deferred {
 }
 
 /// A text to look for in the text of tokens.
-struct Trigger {
+pub(super) struct Trigger {
     text: String,
     /// The token that is the whole trigger.
     token: Option<u32>,
@@ -297,8 +319,13 @@ struct Trigger {
 }
 
 impl Trigger {
-    fn new(text: &str, table: &TokenTable) -> Self {
+    /// # Errors
+    /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the text is empty.
+    pub(super) fn new(text: &str, table: &TokenTable) -> Result<Self> {
         let bytes = text.as_bytes();
+        if bytes.is_empty() {
+            return Err(Error::argument("trigger", "expected a text that is not empty"));
+        }
         let mut failures = vec![0; bytes.len() + 1];
         let mut matched = 0;
         for at in 1..bytes.len() {
@@ -316,7 +343,11 @@ impl Trigger {
             token.len() > 1 && (0..bytes.len()).any(completes)
         };
         trigger.straddling = (0..table.vocabulary_size as u32).filter(may_straddle).collect();
-        trigger
+        Ok(trigger)
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns how many bytes are matched after `text`, and how many bytes follow the trigger if it is complete.

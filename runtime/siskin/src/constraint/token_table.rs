@@ -51,6 +51,14 @@ impl TokenTable {
         self.tokenizer.token_to_id(text.as_bytes()).filter(is_known)
     }
 
+    /// Returns the special tokens in a text.
+    pub(super) fn special_in(&self, text: &str) -> Vec<u32> {
+        let options = EncodeOptions { add_special: false, parse_special: true };
+        let mut tokens = self.tokenizer.encode(text, options).unwrap_or_default();
+        tokens.retain(|&id| (id as usize) < self.vocabulary_size && self.tokenizer.is_special(id));
+        tokens
+    }
+
     /// Splits bytes into the longest tokens, from the left; ends with `None` if no token begins the rest.
     pub(super) fn greedy_tokens<'t>(&'t self, mut text: &'t [u8]) -> impl Iterator<Item = Option<u32>> + 't {
         std::iter::from_fn(move || {

@@ -1,8 +1,9 @@
 //! Saving a session to bytes and restoring it.
 //!
 //! Little-endian: the magic, the version (u32), the model's identity (32 bytes); the skipped layers (a count, then u32
-//! each); the tokens, likewise; the messages, as in `saved_message.rs`; the logits (f32 bits); the token that was returned but not processed (u32; all ones: none); the state of the random number generator (four
-//! u64); the prefix and the expected length (u32); the KV cache; and at the end the BLAKE3 hash of all of that.
+//! each); the tokens, likewise; the messages, as in `saved_message.rs`; the logits (f32 bits); the token that was returned
+//! but not processed (u32; all ones: none); the state of the random number generator (four u64); the prefix and the
+//! expected length (u32); the KV cache; and at the end the BLAKE3 hash of all of that.
 
 use std::path::Path;
 

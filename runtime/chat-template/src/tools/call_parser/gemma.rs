@@ -9,25 +9,95 @@ const MAX_DEPTH: usize = 64;
 
 pub(super) struct GemmaCallParser {
     quote: &'static str,
+    has_begun: bool,
+    scanner: ValueScanner,
 }
 
 impl GemmaCallParser {
     pub(super) fn new(quote: &'static str) -> Self {
-        Self { quote }
+        Self { quote, has_begun: false, scanner: ValueScanner::default() }
+    }
+
+    /// Reads `call:NAME`, and returns its length.
+    fn begin(&mut self, text: &str, calls: &mut CallEvents) -> Result<usize, GemmaError> {
+        let mut reader = GemmaReader { text, at: 0, quote: self.quote };
+        reader.skip_space();
+        reader.expect("call:")?;
+        let name = reader.until(&['{'])?.trim();
+        if !super::is_name(name) {
+            return Err(GemmaError::Invalid);
+        }
+        calls.begin(name, None);
+        self.has_begun = true;
+        Ok(reader.at)
     }
 }
 
 impl CallParser for GemmaCallParser {
     fn advance(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> CallProgress {
-        let mut reader = GemmaReader { text, at: 0, quote: self.quote };
-        match reader.call() {
-            Ok((name, arguments)) => {
-                calls.begin(&name, None);
+        let mut at = 0;
+        if !self.has_begun {
+            at = match self.begin(text, calls) {
+                Ok(length) => length,
+                Err(GemmaError::Incomplete) if !is_end => return CallProgress::More(0),
+                Err(_) => return CallProgress::Invalid(0),
+            };
+        }
+        let rest = &text[at..];
+        let Some(length) = self.scanner.end(rest, self.quote, is_end) else { return CallProgress::More(at) };
+        let mut reader = GemmaReader { text: &rest[..length], at: 0, quote: self.quote };
+        match reader.value(0) {
+            Ok(arguments) if reader.at == length => {
                 calls.arguments(&arguments);
-                CallProgress::Done(reader.at)
+                calls.end();
+                CallProgress::Done(at + length)
             }
-            Err(GemmaError::Incomplete) if !is_end => CallProgress::More(0),
-            Err(_) => CallProgress::Invalid,
+            _ => CallProgress::Invalid(at),
+        }
+    }
+}
+
+/// Finds the end of an object in a text that grows.
+#[derive(Default)]
+struct ValueScanner {
+    at: usize,
+    depth: usize,
+    in_text: bool,
+}
+
+impl ValueScanner {
+    /// Returns the length of the object that `text` begins with, if it is complete.
+    fn end(&mut self, text: &str, quote: &str, is_end: bool) -> Option<usize> {
+        loop {
+            let rest = &text[self.at..];
+            if self.in_text {
+                let Some(found) = rest.find(quote) else {
+                    self.at = text.len() - super::held_back(rest, quote);
+                    return None;
+                };
+                self.at += found + quote.len();
+                self.in_text = false;
+                continue;
+            }
+            let first = rest.chars().next()?;
+            match super::beginning(rest, quote, is_end) {
+                super::Beginning::Marker => {
+                    self.at += quote.len();
+                    self.in_text = true;
+                    continue;
+                }
+                super::Beginning::Unknown => return None,
+                super::Beginning::Other => {}
+            }
+            self.at += first.len_utf8();
+            match first {
+                '{' | '[' => self.depth += 1,
+                '}' | ']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            if self.depth == 0 {
+                return Some(self.at);
+            }
         }
     }
 }
@@ -75,16 +145,6 @@ impl<'t> GemmaReader<'t> {
         let part = &self.rest()[..length];
         self.at += length;
         Ok(part)
-    }
-
-    fn call(&mut self) -> Result<(String, String), GemmaError> {
-        self.skip_space();
-        self.expect("call:")?;
-        let name = self.until(&['{'])?.trim().to_owned();
-        if name.is_empty() {
-            return Err(GemmaError::Invalid);
-        }
-        Ok((name, self.value(0)?))
     }
 
     fn value(&mut self, depth: usize) -> Result<String, GemmaError> {

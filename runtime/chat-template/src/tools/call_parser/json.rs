@@ -1,6 +1,6 @@
 //! Calls that are JSON objects, one or a list.
 
-use super::{CallEvents, CallParser, CallProgress};
+use super::{CallEvents, CallParser, CallProgress, MAX_NAME_BYTES};
 use crate::tools::tool_format::CallKeys;
 
 /// Parses `{"name": NAME, "arguments": ARGUMENTS}`, or a list of such objects. Arguments are returned as they were written.
@@ -74,8 +74,9 @@ impl JsonCalls {
         }
     }
 
-    /// Parses one element at the beginning of `text`. Returns its length, `None` if it is incomplete.
-    fn step(&mut self, text: &str, calls: &mut CallEvents) -> Result<Option<usize>, ()> {
+    /// Parses one element at the beginning of `text`. Returns its length, `None` if it is incomplete. An error has the
+    /// number of bytes before what is wrong.
+    fn step(&mut self, text: &str, calls: &mut CallEvents) -> Result<Option<usize>, usize> {
         let Some(first) = text.bytes().next() else { return Ok(None) };
         if first.is_ascii_whitespace() && !(self.stage == Stage::Value && self.call.scanner.has_begun) {
             return Ok(Some(1));
@@ -90,8 +91,10 @@ impl JsonCalls {
             (Stage::AfterValue, b',') => Stage::NextKey,
             (Stage::AfterObject, b',') => Stage::Object,
             (Stage::Key | Stage::NextKey, b'"') => {
-                let Some(end) = string_end(text) else { return Ok(None) };
-                let name: String = serde_json::from_str(&text[..end]).map_err(drop)?;
+                let Some(end) = string_end(text) else {
+                    return if text.len() > MAX_NAME_BYTES { Err(0) } else { Ok(None) };
+                };
+                let name: String = serde_json::from_str(&text[..end]).map_err(|_| 0_usize)?;
                 self.call.key = self.key(&name);
                 self.call.scanner = JsonScanner::default();
                 self.call.value.clear();
@@ -99,21 +102,21 @@ impl JsonCalls {
                 return Ok(Some(end));
             }
             (Stage::Key | Stage::AfterValue, b'}') => {
-                self.call.end(calls)?;
+                self.call.end(calls).map_err(|()| 0_usize)?;
                 Stage::AfterObject
             }
             (Stage::Value, _) => return self.value(text, calls).map(Some),
-            _ => return Err(()),
+            _ => return Err(0),
         };
         Ok(Some(1))
     }
 
     /// Parses a part of a value, and returns its length.
-    fn value(&mut self, text: &str, calls: &mut CallEvents) -> Result<usize, ()> {
+    fn value(&mut self, text: &str, calls: &mut CallEvents) -> Result<usize, usize> {
         let call = &mut self.call;
         if !call.scanner.has_begun {
             if text.starts_with([',', ':', '}', ']']) {
-                return Err(());
+                return Err(0);
             }
             call.is_quoted = text.starts_with('"');
         }
@@ -126,10 +129,8 @@ impl JsonCalls {
             call.value.push_str(part);
         }
         if is_complete {
-            call.end_value(calls)?;
+            call.end_value(calls).map_err(|()| length)?;
             self.stage = Stage::AfterValue;
-        } else if length == 0 {
-            return Err(());
         }
         Ok(length)
     }
@@ -151,8 +152,8 @@ impl Call {
                 self.name = Some(serde_json::from_str(&text).map_err(drop)?);
                 self.begin(calls);
             }
-            // Numbers are ids, too.
-            Key::Id => self.id = Some(serde_json::from_str(&text).unwrap_or(text)),
+            // Numbers are not unique in a conversation.
+            Key::Id => self.id = serde_json::from_str(&text).ok(),
             Key::Arguments if self.is_quoted => {
                 let arguments: String = serde_json::from_str(&text).map_err(drop)?;
                 self.append_arguments(&arguments, calls);
@@ -177,6 +178,7 @@ impl Call {
         if !self.has_arguments {
             calls.arguments("{}");
         }
+        calls.end();
         Ok(())
     }
 }
@@ -197,7 +199,7 @@ impl CallParser for JsonCalls {
             match self.step(&text[at..], calls) {
                 Ok(Some(length)) => at += length,
                 Ok(None) => return CallProgress::More(at),
-                Err(()) => return CallProgress::Invalid,
+                Err(length) => return CallProgress::Invalid(at + length),
             }
         }
     }
@@ -205,18 +207,30 @@ impl CallParser for JsonCalls {
 
 /// Finds the end of a JSON value without parsing it.
 #[derive(Clone, Copy, Default)]
-pub(super) struct JsonScanner {
+pub(in crate::tools) struct JsonScanner {
     depth: usize,
     in_string: bool,
     is_escaped: bool,
     pub(super) has_begun: bool,
     /// It is a number or a name, which ends before the next other character.
     is_bare: bool,
+    is_complete: bool,
 }
 
 impl JsonScanner {
+    /// Returns whether the value is complete.
+    pub(in crate::tools) fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
     /// Returns how many bytes of `text` belong to the value, and whether it is complete.
-    pub(super) fn scan(&mut self, text: &str) -> (usize, bool) {
+    pub(in crate::tools) fn scan(&mut self, text: &str) -> (usize, bool) {
+        let (length, is_complete) = self.find_end(text);
+        self.is_complete |= is_complete;
+        (length, is_complete)
+    }
+
+    fn find_end(&mut self, text: &str) -> (usize, bool) {
         for (at, byte) in text.bytes().enumerate() {
             if self.in_string {
                 match byte {

@@ -5,13 +5,15 @@ mod json;
 mod named;
 mod tagged;
 
+pub(super) use json::JsonScanner;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::response_event::ResponseEvent;
 use super::tool_format::{CallSyntax, ToolFormat};
+use crate::response_event::ResponseEvent;
 
 /// The types of the tools' parameters, by tool and parameter.
 pub type ParameterTypes = HashMap<String, HashMap<String, ParameterType>>;
@@ -38,8 +40,8 @@ pub(super) enum CallProgress {
     More(usize),
     /// So many bytes, and all calls are complete.
     Done(usize),
-    /// It is no call.
-    Invalid,
+    /// It is not a call from here on.
+    Invalid(usize),
 }
 
 /// Collects the events of calls.
@@ -48,6 +50,8 @@ pub(super) struct CallEvents {
     pub(super) events: Vec<ResponseEvent>,
     /// The number of calls that have begun.
     pub(super) count: usize,
+    /// Whether the last call is incomplete.
+    pub(super) is_open: bool,
 }
 
 impl CallEvents {
@@ -55,6 +59,18 @@ impl CallEvents {
         let (name, id) = (name.to_owned(), id.map(str::to_owned));
         self.events.push(ResponseEvent::ToolCall { index: self.count, id, name });
         self.count += 1;
+        self.is_open = true;
+    }
+
+    /// Ends the last call.
+    pub(super) fn end(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Appends the events of another list, which continues this one.
+    pub(super) fn append(&mut self, more: Self) {
+        self.events.extend(more.events);
+        (self.count, self.is_open) = (more.count, more.is_open);
     }
 
     /// Appends to the arguments of the last call.
@@ -99,6 +115,12 @@ pub fn parameter_type(schema: &Value) -> ParameterType {
     if is_text { ParameterType::Text } else { ParameterType::Json }
 }
 
+/// Returns whether a text can be the name of a tool.
+fn is_name(text: &str) -> bool {
+    let is_valid = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.chars().all(is_valid)
+}
+
 /// Returns the value of a parameter in JSON, as it was written without quotes.
 fn unquoted_value(text: &str, kind: Option<ParameterType>) -> String {
     let is_json = || serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok();
@@ -141,3 +163,6 @@ pub(super) fn beginning(text: &str, marker: &str, is_end: bool) -> Beginning {
         Beginning::Other
     }
 }
+
+/// The maximum number of bytes of a name or a key.
+const MAX_NAME_BYTES: usize = 1024;

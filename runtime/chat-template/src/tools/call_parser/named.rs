@@ -1,11 +1,8 @@
 //! Calls that are a name, a separator, and JSON arguments.
 
 use super::json::JsonScanner;
-use super::{CallEvents, CallParser, CallProgress, held_back, leading_space};
+use super::{CallEvents, CallParser, CallProgress, MAX_NAME_BYTES, is_name, leading_space};
 use crate::tools::tool_format::NamedCall;
-
-/// The maximum number of bytes before the separator.
-const MAX_HEADER_BYTES: usize = 1024;
 
 pub(super) struct NamedCallParser {
     call: NamedCall,
@@ -18,15 +15,22 @@ impl NamedCallParser {
         Self { call, has_begun: false, scanner: JsonScanner::default() }
     }
 
-    fn begin(&mut self, header: &str, calls: &mut CallEvents) {
-        let split = |text, marker: &str| match marker {
-            "" => (text, None),
-            marker => str::split_once(text, marker).map_or((text, None), |(name, rest)| (name, Some(rest))),
+    /// Begins the call of a header; fails if it is none.
+    fn begin(&mut self, header: &str, calls: &mut CallEvents) -> Result<(), ()> {
+        let (name, id) = match self.call.id_marker {
+            "" => (header, None),
+            marker => header.split_once(marker).map_or((header, None), |(name, id)| (name, Some(id))),
         };
-        let (name, id) = split(header, self.call.id_marker);
-        let (name, _) = split(name, self.call.number_marker);
+        let name = match self.call.number_marker {
+            "" => name,
+            marker => name.rsplit_once(marker).map_or(name, |(name, _)| name),
+        };
+        if !is_name(name.trim()) {
+            return Err(());
+        }
         calls.begin(name.trim(), id.map(str::trim));
         self.has_begun = true;
+        Ok(())
     }
 }
 
@@ -36,13 +40,12 @@ impl CallParser for NamedCallParser {
         if !self.has_begun {
             let separator = self.call.separator;
             let Some(end) = text.find(separator) else {
-                let is_header = !is_end && text.len() - held_back(text, separator) <= MAX_HEADER_BYTES;
-                return if is_header { CallProgress::More(0) } else { CallProgress::Invalid };
+                let waits = !is_end && text.len() <= 2 * MAX_NAME_BYTES;
+                return if waits { CallProgress::More(0) } else { CallProgress::Invalid(0) };
             };
-            if text[..end].trim().is_empty() {
-                return CallProgress::Invalid;
+            if self.begin(&text[..end], calls).is_err() {
+                return CallProgress::Invalid(0);
             }
-            self.begin(&text[..end], calls);
             at = end + separator.len();
         }
         if !self.scanner.has_begun {
@@ -50,9 +53,10 @@ impl CallParser for NamedCallParser {
         }
         let (length, is_complete) = self.scanner.scan(&text[at..]);
         calls.arguments(&text[at..at + length]);
-        match is_complete {
-            true => CallProgress::Done(at + length),
-            false => CallProgress::More(at + length),
+        if !is_complete {
+            return CallProgress::More(at + length);
         }
+        calls.end();
+        CallProgress::Done(at + length)
     }
 }

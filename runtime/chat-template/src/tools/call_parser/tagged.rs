@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    Beginning, CallEvents, CallParser, CallProgress, ParameterTypes, beginning, leading_space, unquoted_value,
+    Beginning, CallEvents, CallParser, CallProgress, MAX_NAME_BYTES, ParameterTypes, beginning, held_back,
+    is_name, leading_space, unquoted_value,
 };
 use crate::tools::tool_format::CallTags;
 
@@ -17,6 +18,8 @@ pub(super) struct TaggedCallParser {
     name: Option<String>,
     /// The number of arguments.
     count: usize,
+    /// How many bytes of the value that is incomplete were searched for its end.
+    searched: usize,
 }
 
 /// A part of a call at the beginning of a text, and its length.
@@ -29,7 +32,7 @@ enum Element {
 
 impl TaggedCallParser {
     pub(super) fn new(tags: CallTags, types: Arc<ParameterTypes>) -> Self {
-        Self { tags, types, name: None, count: 0 }
+        Self { tags, types, name: None, count: 0, searched: 0 }
     }
 
     /// Parses the name at the beginning of `text`; returns it with the length of what it was parsed from.
@@ -44,18 +47,20 @@ impl TaggedCallParser {
         }
         let rest = &rest[begin.len()..];
         let end = self.tags.name.end.trim();
-        let is_last = |letter: char| letter.is_whitespace() || letter == '<';
+        let is_last = |letter: char| letter == '\n' || letter == '<';
         let found = if end.is_empty() { rest.find(is_last) } else { rest.find(end) };
-        let Some(length) = found else { return if is_end { Err(()) } else { Ok(None) } };
+        let Some(length) = found else {
+            return if is_end || rest.len() > MAX_NAME_BYTES { Err(()) } else { Ok(None) };
+        };
         let name = rest[..length].trim();
-        if name.is_empty() {
+        if !is_name(name) {
             return Err(());
         }
         Ok(Some((name.to_owned(), start + begin.len() + length + end.len())))
     }
 
     /// Parses an argument or the end of the call at the beginning of `text`.
-    fn read_element(&self, text: &str, is_end: bool) -> Element {
+    fn read_element(&mut self, text: &str, is_end: bool) -> Element {
         let space = leading_space(text);
         let rest = &text[space..];
         let CallTags { key, value, end, .. } = self.tags;
@@ -71,8 +76,10 @@ impl TaggedCallParser {
                 };
             }
         };
-        let incomplete = || if is_end { Element::Invalid } else { Element::Incomplete };
-        let Some((name, after_key)) = after_key.split_once(key.end.trim()) else { return incomplete() };
+        let Some((name, after_key)) = after_key.split_once(key.end.trim()) else {
+            let is_long = after_key.len() > MAX_NAME_BYTES;
+            return if is_end || is_long { Element::Invalid } else { Element::Incomplete };
+        };
         let begin = value.begin;
         let body = match begin {
             "" => after_key.strip_prefix('\n').unwrap_or(after_key),
@@ -85,7 +92,14 @@ impl TaggedCallParser {
                 }
             }
         };
-        let Some((body, after)) = body.split_once(value.end.trim()) else { return incomplete() };
+        let end = value.end.trim();
+        let Some(found) = body.get(self.searched..).and_then(|rest| rest.find(end)) else {
+            self.searched = body.len() - held_back(body, end);
+            return if is_end { Element::Invalid } else { Element::Incomplete };
+        };
+        let (body, after) = body.split_at(self.searched + found);
+        let after = &after[end.len()..];
+        self.searched = 0;
         let body = if value.end.starts_with('\n') { body.strip_suffix('\n').unwrap_or(body) } else { body };
         let length = text.len() - after.len();
         Element::Argument { key: name.trim().to_owned(), value: body.to_owned(), length }
@@ -99,7 +113,7 @@ impl CallParser for TaggedCallParser {
             let (name, length) = match self.read_name(text, is_end) {
                 Ok(Some(found)) => found,
                 Ok(None) => return CallProgress::More(0),
-                Err(()) => return CallProgress::Invalid,
+                Err(()) => return CallProgress::Invalid(0),
             };
             calls.begin(&name, None);
             (self.name, at) = (Some(name), length);
@@ -117,10 +131,11 @@ impl CallParser for TaggedCallParser {
                 }
                 Element::End(length) => {
                     calls.arguments(if self.count == 0 { "{}" } else { "}" });
+                    calls.end();
                     return CallProgress::Done(at + length);
                 }
                 Element::Incomplete => return CallProgress::More(at),
-                Element::Invalid => return CallProgress::Invalid,
+                Element::Invalid => return CallProgress::Invalid(at),
             }
         }
     }
