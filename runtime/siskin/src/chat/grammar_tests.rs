@@ -1,5 +1,7 @@
 //! What the grammars of tool calls allow is what the parsers read.
 
+#![cfg(feature = "grammar")]
+
 use std::sync::Arc;
 
 use serde_json::Value;

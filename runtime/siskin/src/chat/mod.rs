@@ -18,7 +18,7 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 
-#[cfg(all(test, feature = "grammar"))]
+#[cfg(test)]
 mod grammar_tests;
 mod options_json;
 mod session;
