@@ -28,7 +28,7 @@ static void prompts(const siskin_model *model) {
     CHECK(strcmp(text, again) == 0 && memcmp(ids, others, count * sizeof *ids) == 0);
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_prompt_messages(session, TEXT("[{\"role\":\"user\"}]")));
     FAILS(SISKIN_ERROR_ARGUMENT,
-          siskin_session_prompt_messages(session, TEXT("[{\"role\":\"u\",\"content\":\"\",\"name\":\"x\"}]")));
+          siskin_session_prompt_messages(session, TEXT("[{\"role\":\"u\",\"content\":\"\",\"audio\":\"x\"}]")));
     FAILS(SISKIN_ERROR_UTF8, siskin_session_prompt(session, "\xff", 1));
     siskin_session_free(session);
 }
