@@ -949,7 +949,8 @@ siskin_error *siskin_session_set_structured_output(siskin_session *session,
 /// `chat_template_kwargs`.
 ///
 /// The text of its chunks is the content of the response, without reasoning and tool calls; `siskin_session_message` returns
-/// all of it. Tool calls that are required need a library that was built with grammars.
+/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools, as
+/// released ones are. Tool calls that are required also need grammars.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_chat(siskin_session *session,
                                          const char *messages,

@@ -2,18 +2,19 @@
 
 use std::ffi::c_char;
 
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 use siskin::chat::ChatOptions;
+#[cfg(feature = "tools")]
 use siskin::template::Message;
 
 use crate::arguments::{output, text};
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 use crate::chat_response::ChatResponse;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
 use crate::guard;
 use crate::session::{SessionState, siskin_session};
 
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 fn begin(state: &mut SessionState, messages: &str, options: &str) -> Outcome {
     let messages = Message::list_from_json("messages", messages)?;
     let template = state.session.template_options().clone();
@@ -31,10 +32,10 @@ fn begin(state: &mut SessionState, messages: &str, options: &str) -> Outcome {
     Ok(())
 }
 
-/// Fails: the library has no templates.
-#[cfg(not(feature = "templates"))]
-fn begin(_: &mut SessionState, messages: &str, _: &str) -> Outcome {
-    Ok(Message::list_from_json("messages", messages).map(drop)?)
+/// Fails: the library has no tools.
+#[cfg(not(feature = "tools"))]
+fn begin(_: &mut SessionState, _: &str, _: &str) -> Outcome {
+    Err(siskin::template::TOOLS.missing().into())
 }
 
 /// Starts a response to a conversation in which the model may call tools. `messages` are those of
@@ -43,7 +44,8 @@ fn begin(_: &mut SessionState, messages: &str, _: &str) -> Outcome {
 /// `chat_template_kwargs`.
 ///
 /// The text of its chunks is the content of the response, without reasoning and tool calls; `siskin_session_message` returns
-/// all of it. Tool calls that are required need a library that was built with grammars.
+/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools, as
+/// released ones are. Tool calls that are required also need grammars.
 ///
 /// # Safety
 /// The pointer contract of the crate.

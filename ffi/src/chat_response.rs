@@ -1,14 +1,14 @@
 //! The message of a response in a chat.
 
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 use siskin::chat::{ResponseEvent, ResponseParser};
 use siskin::template::Message;
 
-/// A response whose text is split into reasoning, content and tool calls. Without templates there is none.
+/// A response whose text is split into reasoning, content and tool calls. Without tools there is none.
 pub(crate) struct ChatResponse {
-    #[cfg(feature = "templates")]
+    #[cfg(feature = "tools")]
     parser: ResponseParser,
-    #[cfg(not(feature = "templates"))]
+    #[cfg(not(feature = "tools"))]
     parser: std::convert::Infallible,
     message: Message,
     /// The message in JSON.
@@ -16,14 +16,14 @@ pub(crate) struct ChatResponse {
 }
 
 impl ChatResponse {
-    #[cfg(feature = "templates")]
+    #[cfg(feature = "tools")]
     pub(crate) fn new(parser: ResponseParser) -> Self {
         let message = Message { role: "assistant".to_owned(), ..Message::default() };
         Self { parser, message, json: String::new() }
     }
 
     /// Parses the next text of the response, and replaces it by the content in it. `is_end`: it is the last.
-    #[cfg(feature = "templates")]
+    #[cfg(feature = "tools")]
     pub(crate) fn read(&mut self, text: &mut String, is_end: bool) {
         let mut events = self.parser.push(text);
         if is_end {
@@ -38,7 +38,7 @@ impl ChatResponse {
         }
     }
 
-    #[cfg(not(feature = "templates"))]
+    #[cfg(not(feature = "tools"))]
     pub(crate) fn read(&mut self, _: &mut String, _: bool) {
         match self.parser {}
     }

@@ -48,14 +48,16 @@ mod python;
 mod response_event;
 mod sequences;
 mod split;
+mod style;
 #[cfg(test)]
 mod tests;
 mod text;
+#[cfg(feature = "tools")]
 pub mod tools;
 mod value;
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use budget::{Budget, RenderError};
 pub use data::{MessageStyle, TemplateData};
@@ -66,6 +68,7 @@ use parser::Parsed;
 pub use response_event::ResponseEvent;
 use text::TextBuilder;
 pub use text::UntrustedSpan;
+#[cfg(feature = "tools")]
 use tools::TemplateTraits;
 use value::TemplateValue;
 
@@ -73,6 +76,9 @@ use siskin_format::{CargoFeature, Error, ErrorKind, Result};
 
 /// The cargo feature of this crate, which `siskin` calls `templates`.
 pub const FEATURE: CargoFeature = CargoFeature { name: "templates", is_there: cfg!(feature = "interpreter") };
+
+/// The cargo feature of tool calls.
+pub const TOOLS: CargoFeature = CargoFeature { name: "tools", is_there: cfg!(feature = "tools") };
 
 /// The maximum size of a template's source, in bytes.
 const MAX_SOURCE_BYTES: usize = 1 << 20;
@@ -100,7 +106,8 @@ const MEMORY_PER_INPUT: u64 = 64;
 pub struct ChatTemplate {
     parsed: Arc<Parsed>,
     source: Arc<str>,
-    traits: Arc<OnceLock<TemplateTraits>>,
+    #[cfg(feature = "tools")]
+    traits: Arc<std::sync::OnceLock<TemplateTraits>>,
 }
 
 /// Variables of a template besides the messages.
@@ -151,7 +158,12 @@ impl ChatTemplate {
         }
         let parsed = lexer::tokens(source).and_then(parser::parse);
         let parsed = parsed.map_err(|(failure, line)| error(&failure, line))?;
-        Ok(Self { parsed: Arc::new(parsed), source: source.into(), traits: Arc::default() })
+        Ok(Self {
+            parsed: Arc::new(parsed),
+            source: source.into(),
+            #[cfg(feature = "tools")]
+            traits: Arc::default(),
+        })
     }
 
     /// Returns whether the name occurs in the template: a variable whose name does not occur has no effect.
@@ -159,10 +171,18 @@ impl ChatTemplate {
         self.parsed.names.iter().any(|known| **known == *name)
     }
 
+    /// Returns how the template expects messages.
+    pub fn style(&self) -> MessageStyle {
+        #[cfg(feature = "tools")]
+        return self.traits().style.clone();
+        #[cfg(not(feature = "tools"))]
+        style::find(self)
+    }
+
     /// Returns what the template supports, which is found out at the first call.
+    #[cfg(feature = "tools")]
     pub fn traits(&self) -> &TemplateTraits {
-        let find = || if FEATURE.is_there { TemplateTraits::of(self) } else { TemplateTraits::default() };
-        self.traits.get_or_init(find)
+        self.traits.get_or_init(|| TemplateTraits::of(self))
     }
 
     /// Returns the source.

@@ -17,7 +17,7 @@
 //! All of them return an [`Error`] that names what was wrong and where, and all can be canceled from another thread.
 
 pub mod beam_search;
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 pub mod chat;
 pub mod constraint;
 pub mod encoder;
@@ -60,7 +60,7 @@ pub mod audio {
 /// Chat templates.
 pub mod template {
     pub use siskin_chat_template::{
-        ChatTemplate, ContentPart, Message, MessageStyle, RenderOptions, TemplateData, ToolCall,
+        ChatTemplate, ContentPart, Message, MessageStyle, RenderOptions, TOOLS, TemplateData, ToolCall,
     };
 }
 

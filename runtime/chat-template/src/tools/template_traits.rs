@@ -3,7 +3,8 @@
 use super::reasoning::ReasoningTags;
 use super::tool::Tool;
 use super::tool_format::{self, CallSyntax, ToolFormat};
-use crate::{ChatTemplate, Date, Message, MessageStyle, RenderOptions, TemplateData, ToolCall};
+use crate::style::{self, render};
+use crate::{ChatTemplate, Message, MessageStyle, TemplateData, ToolCall};
 
 /// What a template supports.
 #[derive(Clone, Debug, Default)]
@@ -29,15 +30,10 @@ const CALL_ID: &str = "probe1234";
 
 impl TemplateTraits {
     pub(crate) fn of(template: &ChatTemplate) -> Self {
-        let mut traits = Self::default();
-        let question = [Message::new("user", QUESTION)];
-        let parts = MessageStyle { content_parts: true, ..MessageStyle::default() };
-        let shows = |style: &MessageStyle| shows(template, &question, style, None, QUESTION);
-        if !shows(&traits.style) && shows(&parts) {
-            traits.style = parts;
-        }
+        let mut traits = Self { style: style::find(template), ..Self::default() };
         let system = [Message::new("system", SYSTEM), Message::new("user", QUESTION)];
-        traits.has_system_role = self::shows(template, &system, &traits.style, None, SYSTEM);
+        let rendered = render(template, &system, &traits.style, None);
+        traits.has_system_role = rendered.is_some_and(|prompt| prompt.contains(SYSTEM));
         traits.find_tools(template);
         traits.find_reasoning(template);
         traits
@@ -91,30 +87,4 @@ fn tools_data() -> Option<TemplateData> {
     let parameters = r#"{"type": "object", "properties": {"key": {"type": "string", "description": "key"}}}"#;
     let tool = Tool::new(TOOL, "description", parameters).ok()?;
     TemplateData::from_json(&format!("[{}]", tool.definition())).ok()
-}
-
-fn render(
-    template: &ChatTemplate,
-    messages: &[Message],
-    style: &MessageStyle,
-    tools: Option<TemplateData>,
-) -> Option<String> {
-    let options = RenderOptions {
-        bos_token: Some(String::new()),
-        eos_token: Some(String::new()),
-        tools,
-        now: Some(Date::now()),
-        ..RenderOptions::default()
-    };
-    template.render(&TemplateData::messages(messages, style), &options).ok()
-}
-
-fn shows(
-    template: &ChatTemplate,
-    messages: &[Message],
-    style: &MessageStyle,
-    tools: Option<TemplateData>,
-    text: &str,
-) -> bool {
-    render(template, messages, style, tools).is_some_and(|prompt| prompt.contains(text))
 }

@@ -85,7 +85,7 @@ fn bounded(mut schema: Value) -> Result<Value> {
 }
 
 /// Returns a schema in JSON as it is enforced inside a grammar.
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 pub(super) fn with_bounded_space(schema: &str) -> Result<String> {
     let schema = serde_json::from_str(schema);
     bounded(schema.map_err(|error| Error::argument("", error.to_string()))?).map(|schema| schema.to_string())

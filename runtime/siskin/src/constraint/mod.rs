@@ -134,7 +134,7 @@ impl DeferredOutput {
 }
 
 /// Returns a JSON Schema as it is used inside a grammar, with bounded white space.
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 pub(crate) fn bounded_schema(schema: &str) -> Result<String> {
     #[cfg(feature = "grammar")]
     return grammar::with_bounded_space(schema);

@@ -80,7 +80,7 @@ impl Generation {
     }
 
     /// Makes special tokens a part of the text.
-    #[cfg(feature = "templates")]
+    #[cfg(feature = "tools")]
     pub(crate) fn with_visible_tokens(self, visible_tokens: Vec<u32>) -> Self {
         Self { visible_tokens, ..self }
     }

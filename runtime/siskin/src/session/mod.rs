@@ -19,7 +19,7 @@ mod text_chunks;
 
 pub(crate) use dry_breakers::with_breakers;
 pub use generation::{FinishReason, Generation, GenerationStep};
-#[cfg(feature = "templates")]
+#[cfg(feature = "tools")]
 pub(crate) use prompt::{RenderedChat, no_template, render_chat};
 pub(crate) use prompt::{conversation_tokens, first_tokens};
 pub(crate) use start_tokens::start_tokens;

@@ -29,7 +29,7 @@ impl Session {
             return Ok(tokens);
         };
         self.turns.push(ConversationMessage::given(Message::new("user", prompt)));
-        let style = &template.traits().style;
+        let style = &template.style();
         let chat = conversation(tokenizer, (&template, &self.options.template), style, &self.turns)?;
         let tokens = chat.tokens;
         self.truncate_to_common_prefix(&tokens)
@@ -78,7 +78,7 @@ pub(crate) fn first_tokens(
         Some(template) => {
             let messages = [messages, &[Message::new("user", prompt)]].concat();
             let turns = ConversationMessage::all(&messages);
-            let chat = conversation(tokenizer, (&template, variables), &template.traits().style, &turns)?;
+            let chat = conversation(tokenizer, (&template, variables), &template.style(), &turns)?;
             Ok(chat.tokens)
         }
         None => tokenizer
@@ -96,7 +96,7 @@ pub(crate) fn conversation_tokens(
     variables: &RenderOptions,
 ) -> Result<Vec<u32>> {
     let template = model.template()?.ok_or_else(no_template)?;
-    Ok(render_chat(model, messages, &template.traits().style, variables)?.tokens)
+    Ok(render_chat(model, messages, &template.style(), variables)?.tokens)
 }
 
 /// Renders a conversation.
@@ -115,7 +115,7 @@ pub(crate) fn render_chat(
 
 /// A conversation as the model sees it.
 pub(crate) struct RenderedChat {
-    #[cfg_attr(not(feature = "templates"), allow(dead_code, reason = "only chats read it"))]
+    #[cfg_attr(not(feature = "tools"), allow(dead_code, reason = "only chats read it"))]
     pub(crate) prompt: String,
     pub(crate) tokens: Vec<u32>,
 }
