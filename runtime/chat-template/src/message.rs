@@ -82,6 +82,14 @@ impl Message {
         if !crate::FEATURE.is_there {
             return Err(crate::FEATURE.missing());
         }
+        if !crate::TOOLS.is_there {
+            let messages: Vec<TextMessage> =
+                serde_json::from_str(text).map_err(|error| Error::argument(name, error.to_string()))?;
+            return Ok(messages
+                .into_iter()
+                .map(|message| Self::new(message.role, message.content))
+                .collect());
+        }
         let list: Vec<&RawValue> =
             serde_json::from_str(text).map_err(|error| Error::argument(name, error.to_string()))?;
         let message = |(index, text): (usize, &&RawValue)| {
@@ -164,6 +172,14 @@ impl Message {
             name: fields.take("name")?,
         })
     }
+}
+
+/// A message in JSON where there are no tools, which takes less code.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextMessage {
+    role: String,
+    content: String,
 }
 
 /// A part of a message's content in JSON.

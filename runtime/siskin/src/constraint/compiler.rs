@@ -54,6 +54,11 @@ impl ConstraintCompiler {
                 let table = self.table(tokenizer, vocabulary_size)?;
                 return Ok(Box::new(Choice::new(choices, table)?));
             }
+            // Only linked where something uses it.
+            StructuredOutput::Deferred(_) if !cfg!(any(feature = "tools", feature = "grammar")) => {
+                let message = "this library was built without the features `tools` and `grammar`";
+                return Err(Error::unsupported(output.name(), message));
+            }
             StructuredOutput::Deferred(deferred) => {
                 let then = deferred.then.as_ref();
                 let then = then.map(|then| self.compile(then, tokenizer, vocabulary_size)).transpose()?;
