@@ -204,7 +204,7 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
         (b"{\"id\": 11, \"transcribe\": \"AA=A\"}", 200, "transcribe"),
         (b"\xff\xfe", 200, "line 12"),
         (b"{\"id\": 13, \"cancel\": 1}", 200, "id"),
-        (b"{\"id\": 14, \"chat\": [{\"role\": \"user\"}]}", 200, "chat"),
+        (b"{\"id\": 14, \"chat\": [{\"role\": \"user\"}]}", 200, "chat[0].content"),
         (b"{\"id\": 15, \"chat\": [], \"max_tokens\": 3}", 200, "chat"),
         (b"{\"id\": 16, \"prompt\": \"\"}", 200, "prompt"),
     ];

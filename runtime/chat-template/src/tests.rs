@@ -127,7 +127,13 @@ fn messages_render_as_their_json() {
         assert!(compare(&format!("{} {}", case.file, case.messages), &found, &case.expected, &case.error));
         let again =
             messages.iter().map(|message| message.to_json().to_string()).collect::<Vec<_>>().join(",");
-        assert_eq!(Message::list_from_json("messages", &format!("[{again}]")).unwrap(), messages);
+        // Empty content beside calls is null.
+        let plain = |mut message: Message| {
+            message.content.retain(|part| *part != ContentPart::Text(String::new()));
+            message
+        };
+        let again = Message::list_from_json("messages", &format!("[{again}]")).unwrap();
+        assert!(again.into_iter().map(plain).eq(messages.into_iter().map(plain)), "{}", case.messages);
         compared += 1;
         with_calls += usize::from(has_calls && found.is_ok());
     }
