@@ -95,9 +95,9 @@ def main():
             try:
                 validators(schema).validate(json.loads(text))
                 results["valid"] += 1
-            except re.error:
-                # Python has no Unicode properties.
-                results["with a pattern that Python cannot compile"] += 1
+            except (re.error, AttributeError):
+                # Python has no Unicode properties, and its validator fails where an older draft has a list of schemas.
+                results["which the validator cannot check"] += 1
             except (jsonschema.ValidationError, json.JSONDecodeError) as error:
                 wrong.append((schema, f"{text!r}: {error.args[0]}"))
     print(f"{len(schemas)} schemas: {dict(results)}, {len(wrong)} wrong")
