@@ -83,9 +83,9 @@ impl TemplateData {
         }
         let messages = messages.into_iter().enumerate().map(|(number, message)| {
             // Arguments that are nested too deeply for a template are text.
-            let deep = MessageStyle { arguments_as_text: true, ..style.clone() };
+            let deep = || MessageStyle { arguments_as_text: true, ..style.clone() };
             let message =
-                Self::message(message, number, style).or_else(|_| Self::message(message, number, &deep));
+                Self::message(message, number, style).or_else(|_| Self::message(message, number, &deep()));
             message.unwrap_or_else(|_| TemplateValue::None.into())
         });
         Self::list(messages.collect()).unwrap_or_else(|_| TemplateValue::None.into())

@@ -151,6 +151,16 @@ impl TagSplitter {
         }
     }
 
+    /// Returns the length of the white space to drop at the beginning of `text`, if there is any.
+    fn dropped_space(&mut self, text: &str) -> Option<usize> {
+        if !self.drops_space {
+            return None;
+        }
+        let space = leading_space(text);
+        self.drops_space = space == text.len();
+        (space > 0).then_some(space)
+    }
+
     fn start(&mut self, text: &str, is_end: bool) -> Option<usize> {
         let Some(tags) = self.reasoning else {
             self.phase = Phase::ContentStart;
@@ -177,12 +187,8 @@ impl TagSplitter {
 
     fn reasoning(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> Option<usize> {
         let end = self.reasoning?.end;
-        if self.drops_space {
-            let space = leading_space(text);
-            self.drops_space = space == text.len();
-            if space > 0 {
-                return Some(space);
-            }
+        if let Some(space) = self.dropped_space(text) {
+            return Some(space);
         }
         let found = text.find(end);
         let held = if is_end { 0 } else { held_back(text, end) };
@@ -219,12 +225,8 @@ impl TagSplitter {
     }
 
     fn content(&mut self, text: &str, is_end: bool, calls: &mut CallEvents) -> Option<usize> {
-        if self.drops_space {
-            let space = leading_space(text);
-            self.drops_space = space == text.len();
-            if space > 0 {
-                return Some(space);
-            }
+        if let Some(space) = self.dropped_space(text) {
+            return Some(space);
         }
         if self.phase == Phase::ContentStart && self.is_undecided(text, is_end) {
             return None;

@@ -2,7 +2,7 @@
 
 use super::reasoning::ReasoningTags;
 use super::tool::Tool;
-use super::tool_format::{self, CallSyntax, ToolFormat};
+use super::tool_format::{self, ToolFormat};
 use crate::style::{self, render};
 use crate::{ChatTemplate, Message, MessageStyle, TemplateData, ToolCall};
 
@@ -78,7 +78,7 @@ impl TemplateTraits {
         let found = before.and_then(|(before, _)| ReasoningTags::before(before));
         let found = found.or_else(|| ReasoningTags::in_source(template.source()));
         // Harmony tells reasoning by its channel.
-        let is_harmony = self.format.is_some_and(|format| matches!(format.syntax, CallSyntax::Harmony));
+        let is_harmony = self.format.is_some_and(ToolFormat::is_harmony);
         self.reasoning = found.filter(|_| !is_harmony);
     }
 }

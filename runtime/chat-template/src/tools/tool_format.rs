@@ -278,6 +278,11 @@ impl ToolFormat {
         }
     }
 
+    /// Returns whether it is Harmony, which tells reasoning and content by channels instead of tags.
+    pub fn is_harmony(&self) -> bool {
+        matches!(self.syntax, CallSyntax::Harmony)
+    }
+
     /// Returns whether all calls are one list.
     pub fn is_list(&self) -> bool {
         matches!(self.syntax, CallSyntax::List(_))

@@ -30,8 +30,7 @@ use crate::session::{RenderedChat, no_template, render_chat};
 use crate::{Error, Result};
 pub use siskin_chat_template::ResponseEvent;
 use siskin_chat_template::tools::{
-    CallSyntax, DEFAULT_FORMAT, ParameterTypes, ReasoningTags, TemplateTraits, ToolFormat, parameter_types,
-    with_tools,
+    DEFAULT_FORMAT, ParameterTypes, ReasoningTags, TemplateTraits, ToolFormat, parameter_types, with_tools,
 };
 pub use siskin_chat_template::tools::{ResponseParser, Tool, ToolChoice};
 use siskin_chat_template::{Message, RenderOptions, TemplateData};
@@ -176,7 +175,7 @@ impl ChatOptions {
         let format = traits.format.unwrap_or(DEFAULT_FORMAT);
         let has_delimiters = !format.trigger().is_empty();
         let had_calls = has_delimiters && messages.iter().any(|message| !message.tool_calls.is_empty());
-        let is_harmony = matches!(format.syntax, CallSyntax::Harmony);
+        let is_harmony = format.is_harmony();
         Ok((is_called || had_calls && self.tool_choice != ToolChoice::None || is_harmony).then_some(format))
     }
 
@@ -253,7 +252,7 @@ impl ChatOptions {
         source: &ConstraintSource<'_>,
         format: Option<&'static ToolFormat>,
     ) -> Result<Option<StructuredOutput>> {
-        let Some(format) = format.filter(|format| matches!(format.syntax, CallSyntax::Harmony)) else {
+        let Some(format) = format.filter(|format| format.is_harmony()) else {
             return Ok(self.structured_output.clone());
         };
         let Some(output) = &self.structured_output else { return Ok(None) };

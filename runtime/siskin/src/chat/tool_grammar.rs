@@ -55,7 +55,7 @@ impl ToolGrammar<'_> {
         let mut text = String::new();
         let calls = self.calls(start, &mut text);
         let calls = match start {
-            GrammarStart::Response if !matches!(self.format.syntax, CallSyntax::Harmony) => {
+            GrammarStart::Response if !self.format.is_harmony() => {
                 format!("{SPACE} {calls}")
             }
             GrammarStart::Response | GrammarStart::After(_) => calls,
@@ -94,10 +94,10 @@ impl ToolGrammar<'_> {
             let _ = writeln!(rules, "{name}: {body}");
         }
         let _ = writeln!(rules, "body: {}", names.join(" | "));
-        if matches!(format.syntax, CallSyntax::Harmony) {
+        if format.is_harmony() {
             return self.harmony(start, rules);
         }
-        let is_list = matches!(format.syntax, CallSyntax::List(_));
+        let is_list = format.is_list();
         let (open, close) = if is_list { ("[", "]") } else { ("", "") };
         let begin = format!("{}{}{open}", format.section.begin, format.call.begin);
         let first = match start {
@@ -186,8 +186,7 @@ impl ToolGrammar<'_> {
     fn tagged(&self, tool: &Tool, tags: CallTags, rule: &str, rules: &mut String) -> String {
         let schema: Value = serde_json::from_str(tool.parameters()).unwrap_or_default();
         let required = required(&schema);
-        let name_end = if tags.name.end.is_empty() { "" } else { tags.name.end };
-        let mut body = self.literal(&format!("{}{}{name_end}", tags.name.begin, tool.name()));
+        let mut body = self.literal(&format!("{}{}{}", tags.name.begin, tool.name(), tags.name.end));
         let properties = schema["properties"].as_object().into_iter().flatten();
         for (index, (key, property)) in properties.enumerate() {
             let [key_begin, key_end, value_begin] =

@@ -115,7 +115,8 @@ pub(crate) fn render_chat(
 
 /// A conversation as the model sees it.
 pub(crate) struct RenderedChat {
-    #[cfg_attr(not(feature = "tools"), allow(dead_code, reason = "only chats read it"))]
+    /// Only chats with tools read it.
+    #[cfg(feature = "tools")]
     pub(crate) prompt: String,
     pub(crate) tokens: Vec<u32>,
 }
@@ -162,7 +163,11 @@ fn conversation(
     if tokenizer.add_bos() && tokens.first().copied() != tokenizer.bos() {
         tokens.splice(0..0, tokenizer.bos());
     }
-    Ok(RenderedChat { prompt, tokens })
+    Ok(RenderedChat {
+        #[cfg(feature = "tools")]
+        prompt,
+        tokens,
+    })
 }
 
 #[cfg(test)]
