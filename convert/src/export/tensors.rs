@@ -40,7 +40,7 @@ pub(super) struct ModelTensor<'a> {
 /// Returns the tensors of `model` under the names that `rules` give them. `unnamed` handles tensors without a rule.
 pub(super) fn entries<'a>(
     model: &'a ExportModel<'a>,
-    rules: &[TensorRule],
+    rules: &[&[TensorRule]],
     unnamed: impl Fn(&Weight) -> Result<String>,
 ) -> Result<Vec<Entry<'a>>> {
     let mut entries: Vec<Entry<'a>> = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn entries<'a>(
 
 /// Returns the name by which rules know a weight: GGUF calls the only matrix before the activation by the name of the
 /// second, and some rules have another for it.
-fn asked(model: &ExportModel<'_>, rules: &[TensorRule], weight: &Weight) -> String {
+fn asked(model: &ExportModel<'_>, rules: &[&[TensorRule]], weight: &Weight) -> String {
     let single = weight.name.strip_suffix("ffn_up.weight").and_then(|stem| {
         let is_single = model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none();
         let name = format!("{stem}ffn_single.weight");
@@ -109,8 +109,9 @@ fn kernel_size(model: &ExportModel<'_>, weight: &Weight) -> Option<usize> {
 
 impl<'a> Entry<'a> {
     fn finish(&mut self) -> Result<()> {
-        let chunk =
-            |part: &ModelTensor<'_>| if let TensorTransform::Chunk(chunk) = part.take { chunk } else { 0 };
+        let chunk = |part: &ModelTensor<'_>| {
+            if let TensorTransform::Chunk(chunk) = part.take { chunk.into() } else { 0_usize }
+        };
         self.parts.sort_by_key(chunk);
         if self.parts.iter().enumerate().any(|(index, part)| self.parts.len() > 1 && chunk(part) != index) {
             return Err(Error::unsupported(&self.name, "some of its parts are missing"));
@@ -136,7 +137,10 @@ impl<'a> Entry<'a> {
             }
             (StorageRole::Vector, _) => vec![self.parts.len() * columns],
             (StorageRole::Matrix, TensorTransform::Transposed) => vec![columns, rows],
-            (StorageRole::Matrix, TensorTransform::Neighbors(count)) => vec![rows, columns / count, *count],
+            (StorageRole::Matrix, TensorTransform::Neighbors(count)) => {
+                let count = usize::from(*count);
+                vec![rows, columns / count, count]
+            }
             (StorageRole::Matrix, TensorTransform::Chunk(_)) if !is_numbered(tensor) => {
                 vec![self.parts.len() * rows, columns]
             }
@@ -296,7 +300,7 @@ impl<'a> Entry<'a> {
                 false => Err(cannot_hold(tensor, block)),
             };
         };
-        let columns = tensor.columns;
+        let (columns, count) = (tensor.columns, usize::from(count));
         let mut values = vec![0.0; columns];
         self.read(rows::values(tensor, row, &mut values))?;
         let width = columns / count.max(1);

@@ -81,7 +81,7 @@ impl GgufSource {
         let info = self.gguf.tensors.get(*index)?;
         let is_there = match take {
             // The last dimension counts the stacked tensors.
-            TensorTransform::Chunk(chunk) => info.dims.last().is_some_and(|&count| (chunk as u64) < count),
+            TensorTransform::Chunk(chunk) => info.dims.last().is_some_and(|&count| u64::from(chunk) < count),
             _ => true,
         };
         is_there.then_some((info, take))

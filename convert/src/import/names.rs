@@ -3,7 +3,7 @@
 use siskin_graph::arch::{DESCRIPTORS, TensorRule, TensorTransform};
 
 /// Returns the source's name and the transform that `rules` define for `name`, or `None` if no rule matches.
-pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
+pub(crate) fn apply(rules: &[&[TensorRule]], name: &str) -> Option<(String, TensorTransform)> {
     // A rule that matches with the suffix gives the full name of the source.
     if let Some(whole) = applied(rules, name) {
         return Some(whole);
@@ -17,14 +17,14 @@ pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorT
 }
 
 /// Does the same for a name that rules spell in full.
-fn applied(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
-    rules.iter().find_map(|rule| {
-        let numbers = numbers(rule.name, name)?;
-        let mut source = rule.source.to_owned();
+fn applied(rules: &[&[TensorRule]], name: &str) -> Option<(String, TensorTransform)> {
+    rules.iter().copied().flatten().find_map(|rule| {
+        let numbers = numbers(rule.name(), name)?;
+        let mut source = rule.source().to_owned();
         numbers.iter().for_each(|number| source = source.replacen("{}", number, 1));
         let take = match rule.take {
             TensorTransform::Stacked { of, part } => {
-                let number: usize = numbers.last()?.parse().ok()?;
+                let number: u16 = numbers.last()?.parse().ok()?;
                 TensorTransform::Chunk(number.checked_mul(of)?.checked_add(part)?)
             }
             TensorTransform::StackedAcross { of, part } => {
@@ -37,13 +37,13 @@ fn applied(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)
 }
 
 /// Returns the transform of the source's tensor `source`, or `None` if no rule matches.
-pub(super) fn take_of(rules: &[TensorRule], source: &str) -> Option<TensorTransform> {
+pub(super) fn take_of(rules: &[&[TensorRule]], source: &str) -> Option<TensorTransform> {
     let stem = source.strip_suffix(".weight").or_else(|| source.strip_suffix(".bias"));
     let is = |rule: &&TensorRule| {
-        let pattern = bare(rule.source);
+        let pattern = bare(rule.source());
         [Some(source), stem].into_iter().flatten().any(|name| numbers(pattern, bare(name)).is_some())
     };
-    rules.iter().find(is).map(|rule| rule.take)
+    rules.iter().copied().flatten().find(is).map(|rule| rule.take)
 }
 
 /// Returns the numbers in `text` at each `{}` of `pattern`, or `None` if `text` does not match.
@@ -97,19 +97,19 @@ pub(super) fn bare(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    const RULES: &[TensorRule] = &[
-        TensorRule { name: "token_embd", source: "transformer.wte", take: TensorTransform::Whole },
-        TensorRule { name: "blk.{}.attn_q", source: "h.{}.c_attn", take: TensorTransform::Transposed },
-    ];
+    const RULES: &[&[TensorRule]] = &[&[
+        TensorRule::new("token_embd = transformer.wte", TensorTransform::Whole),
+        TensorRule::new("blk.{}.attn_q = h.{}.c_attn", TensorTransform::Transposed),
+    ]];
 
     #[test]
     fn layers_and_suffixes_are_kept() {
         let apply = |name| apply(RULES, name);
         let across = TensorTransform::StackedAcross { of: 2, part: 1 };
-        let rules = [TensorRule { name: "blk.{}.up.{}.bias", source: "h.{}.up_bias", take: across }];
+        let rules = [TensorRule::new("blk.{}.up.{}.bias = h.{}.up_bias", across)];
         let taken = TensorTransform::Across { chunk: 5, of: 2, part: 1 };
-        assert_eq!(super::apply(&rules, "blk.3.up.5.bias"), Some(("h.3.up_bias".into(), taken)));
-        assert_eq!(super::apply(&rules, "blk.3.up.5.weight"), None);
+        assert_eq!(super::apply(&[&rules], "blk.3.up.5.bias"), Some(("h.3.up_bias".into(), taken)));
+        assert_eq!(super::apply(&[&rules], "blk.3.up.5.weight"), None);
         assert_eq!(
             apply("token_embd.weight"),
             Some(("transformer.wte.weight".into(), TensorTransform::Whole))

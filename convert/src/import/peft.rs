@@ -187,7 +187,7 @@ fn modules(tensors: &HashMap<String, SafetensorsTensor>) -> Result<BTreeMap<Stri
 }
 
 /// Maps Hugging Face module names, without wrapper prefixes, to the model's matrices and their transforms.
-fn our_names(base: &File, rules: &[TensorRule]) -> HashMap<String, (String, TensorTransform)> {
+fn our_names(base: &File, rules: &[&[TensorRule]]) -> HashMap<String, (String, TensorTransform)> {
     let matrices = base.tensors().iter().filter(|tensor| tensor.role == StorageRole::Matrix);
     let name = |tensor: &siskin_format::file::Tensor| {
         let (source, take) = names::apply(rules, &tensor.name)?;

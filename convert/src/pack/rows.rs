@@ -128,7 +128,7 @@ impl<'a> TensorRows<'a> {
     /// Returns the values of a vector.
     pub(super) fn floats(&self) -> Result<Vec<f32>> {
         if let TensorTransform::Chunk(chunk) | TensorTransform::Across { chunk, .. } = self.source.take {
-            return self.floats_of(chunk).ok_or_else(|| self.broken());
+            return self.floats_of(chunk.into()).ok_or_else(|| self.broken());
         }
         let mut stored = vec![0.0; self.columns];
         let decoded = match self.source.block.row_bytes(self.source.columns) {
@@ -163,7 +163,7 @@ impl<'a> TensorRows<'a> {
         }
         Some(match self.source.take {
             TensorTransform::Across { of, part, .. } => {
-                stored.into_iter().skip(part).step_by(of.max(1)).collect()
+                stored.into_iter().skip(part.into()).step_by(of.max(1).into()).collect()
             }
             _ => stored,
         })
@@ -182,8 +182,10 @@ impl<'a> TensorRows<'a> {
         let PackScratch { raw, values, again, encoded } = scratch;
         let rows = match self.source.take {
             TensorTransform::Transposed => self.transposed(first, count, raw),
-            TensorTransform::Neighbors(neighbors) => self.regrouped(neighbors, first, count, raw),
-            TensorTransform::Across { chunk, of, part } => self.across([chunk, of, part], first, count, raw),
+            TensorTransform::Neighbors(neighbors) => self.regrouped(neighbors.into(), first, count, raw),
+            TensorTransform::Across { chunk, of, part } => {
+                self.across([chunk, of, part].map(usize::from), first, count, raw)
+            }
             _ => self.stored(first, count),
         };
         let rows = rows.ok_or_else(|| self.broken())?;
@@ -321,11 +323,11 @@ fn check_take(source: &SourceTensor, weight: &Weight, model_config: &ModelConfig
         TensorTransform::Stacked { .. } | TensorTransform::StackedAcross { .. } => false,
         TensorTransform::Chunk(chunk) => {
             let rows = if weight.role == WeightRole::Matrix { rows } else { 1 };
-            chunk.checked_add(1).and_then(|end| end.checked_mul(rows)).is_some_and(|end| end <= source.rows)
+            (usize::from(chunk) + 1).checked_mul(rows).is_some_and(|end| end <= source.rows)
         }
         TensorTransform::Across { chunk, of, part } => {
             let rows = if weight.role == WeightRole::Matrix { weight.columns } else { 1 };
-            let end = chunk.checked_add(1).and_then(|end| end.checked_mul(rows));
+            let end = (usize::from(chunk) + 1).checked_mul(rows);
             float && part < of && end.is_some_and(|end| end <= source.rows)
         }
         TensorTransform::HalfOfHeads(half) => {
@@ -336,7 +338,8 @@ fn check_take(source: &SourceTensor, weight: &Weight, model_config: &ModelConfig
             weight.role == WeightRole::Matrix && last < source.rows
         }
         TensorTransform::Neighbors(count) => {
-            weight.role == WeightRole::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
+            weight.role == WeightRole::Vector
+                || float && count > 0 && weight.columns.is_multiple_of(count.into())
         }
         TensorTransform::RotatedPairs => rows.is_multiple_of(model_config.head_size),
         TensorTransform::GroupedQkv => rows == model_config.query_columns() + 2 * model_config.kv_columns(),
@@ -353,7 +356,7 @@ fn check_take(source: &SourceTensor, weight: &Weight, model_config: &ModelConfig
 /// Returns true if a vector is a strided selection of the columns of a source row.
 fn across_fits(source: &SourceTensor, columns: usize) -> bool {
     match source.take {
-        TensorTransform::Across { of, .. } => Some(source.columns) == columns.checked_mul(of),
+        TensorTransform::Across { of, .. } => Some(source.columns) == columns.checked_mul(of.into()),
         _ => false,
     }
 }

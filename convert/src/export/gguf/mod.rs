@@ -26,7 +26,7 @@ const VERSION: u32 = 3;
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
 /// Returns llama.cpp's architecture name and tensor rules of the family.
-fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [TensorRule])> {
+fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [&'static [TensorRule]])> {
     let (ours, keys) = (model.descriptor.family.name, &model.descriptor.gguf.keys);
     let descriptor = keys.runs_as.unwrap_or(model.descriptor);
     if model.is_reader() && model.is_bidirectional() {

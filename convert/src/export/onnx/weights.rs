@@ -101,8 +101,8 @@ impl<'a> Initializers<'a> {
                 nodes.reshape(&near, &[rows, columns])
             }
             TensorTransform::Chunk(chunk) => {
-                let flat = nodes.reshape(&whole, &[-1, columns]);
-                nodes.slice(&flat, 0, chunk as i64 * rows, (chunk as i64 + 1) * rows, 1)
+                let (flat, chunk) = (nodes.reshape(&whole, &[-1, columns]), i64::from(chunk));
+                nodes.slice(&flat, 0, chunk * rows, (chunk + 1) * rows, 1)
             }
             _ => whole,
         };

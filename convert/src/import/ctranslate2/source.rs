@@ -21,7 +21,7 @@ pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
 };
 
 /// Kernel size of a convolution.
-const KERNEL: usize = 3;
+const KERNEL: u16 = 3;
 /// The logit bias of the start token with a zero embedding: it is never generated.
 const NEVER: f32 = -1e9;
 

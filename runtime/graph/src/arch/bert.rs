@@ -33,7 +33,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "bert",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys { others: hugging_face_keys, ..HuggingFaceKeys::BERT },
     },
     gguf: GgufConfig { architectures: &["bert"], rules: &[], keys: GgufKeys::NONE },
@@ -68,20 +68,20 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 macro_rules! trunk {
     ($prefix:literal; $($own:expr),* $(,)?) => {
         &[
-            whole("token_embd", concat!($prefix, ".embeddings.word_embeddings")),
-            whole("position_embd", concat!($prefix, ".embeddings.position_embeddings")),
-            whole("token_types", concat!($prefix, ".embeddings.token_type_embeddings")),
-            whole("token_embd_norm", concat!($prefix, ".embeddings.LayerNorm")),
-            whole("blk.{}.attn_q", concat!($prefix, ".encoder.layer.{}.attention.self.query")),
-            whole("blk.{}.attn_k", concat!($prefix, ".encoder.layer.{}.attention.self.key")),
-            whole("blk.{}.attn_v", concat!($prefix, ".encoder.layer.{}.attention.self.value")),
-            whole("blk.{}.attn_k_mix", concat!($prefix, ".encoder.layer.{}.attention.self.key_positions")),
-            whole("blk.{}.attn_v_mix", concat!($prefix, ".encoder.layer.{}.attention.self.value_positions")),
-            whole("blk.{}.attn_output", concat!($prefix, ".encoder.layer.{}.attention.output.dense")),
-            whole("blk.{}.attn_output_norm", concat!($prefix, ".encoder.layer.{}.attention.output.LayerNorm")),
-            whole("blk.{}.ffn_up", concat!($prefix, ".encoder.layer.{}.intermediate.dense")),
-            whole("blk.{}.ffn_down", concat!($prefix, ".encoder.layer.{}.output.dense")),
-            whole("blk.{}.layer_output_norm", concat!($prefix, ".encoder.layer.{}.output.LayerNorm")),
+            whole!("token_embd", concat!($prefix, ".embeddings.word_embeddings")),
+            whole!("position_embd", concat!($prefix, ".embeddings.position_embeddings")),
+            whole!("token_types", concat!($prefix, ".embeddings.token_type_embeddings")),
+            whole!("token_embd_norm", concat!($prefix, ".embeddings.LayerNorm")),
+            whole!("blk.{}.attn_q", concat!($prefix, ".encoder.layer.{}.attention.self.query")),
+            whole!("blk.{}.attn_k", concat!($prefix, ".encoder.layer.{}.attention.self.key")),
+            whole!("blk.{}.attn_v", concat!($prefix, ".encoder.layer.{}.attention.self.value")),
+            whole!("blk.{}.attn_k_mix", concat!($prefix, ".encoder.layer.{}.attention.self.key_positions")),
+            whole!("blk.{}.attn_v_mix", concat!($prefix, ".encoder.layer.{}.attention.self.value_positions")),
+            whole!("blk.{}.attn_output", concat!($prefix, ".encoder.layer.{}.attention.output.dense")),
+            whole!("blk.{}.attn_output_norm", concat!($prefix, ".encoder.layer.{}.attention.output.LayerNorm")),
+            whole!("blk.{}.ffn_up", concat!($prefix, ".encoder.layer.{}.intermediate.dense")),
+            whole!("blk.{}.ffn_down", concat!($prefix, ".encoder.layer.{}.output.dense")),
+            whole!("blk.{}.layer_output_norm", concat!($prefix, ".encoder.layer.{}.output.LayerNorm")),
             $($own),*
         ]
     };
@@ -90,17 +90,17 @@ pub(super) use trunk;
 
 const RULES: &[TensorRule] = trunk! {
     "bert";
-    whole("cls", "bert.pooler.dense"),
-    whole("cls.output", "classifier"),
-    whole("labels", "classifier"),
-    whole("exit.{}.cls", "bert.encoder.highway.{}.pooler.dense"),
-    whole("exit.{}.output", "bert.encoder.highway.{}.classifier"),
-    whole("exit.{}.shared_output", "classifiers.{}"),
-    whole("answer", "qa_outputs"),
-    whole("tokens", "cls.predictions.transform.dense"),
-    whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
-    whole("output", "cls.predictions.decoder"),
-    whole("output_bias", "cls.predictions.bias"),
+    whole!("cls", "bert.pooler.dense"),
+    whole!("cls.output", "classifier"),
+    whole!("labels", "classifier"),
+    whole!("exit.{}.cls", "bert.encoder.highway.{}.pooler.dense"),
+    whole!("exit.{}.output", "bert.encoder.highway.{}.classifier"),
+    whole!("exit.{}.shared_output", "classifiers.{}"),
+    whole!("answer", "qa_outputs"),
+    whole!("tokens", "cls.predictions.transform.dense"),
+    whole!("tokens_norm", "cls.predictions.transform.LayerNorm"),
+    whole!("output", "cls.predictions.decoder"),
+    whole!("output_bias", "cls.predictions.bias"),
 };
 
 /// Reads the hyperparameters of an encoder whose positions start at row `first` of the position table.

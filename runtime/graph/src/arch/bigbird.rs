@@ -43,7 +43,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "bert",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -55,17 +55,17 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 const RULES: &[TensorRule] = bert::trunk! {
     "bert";
-    whole("cls", "classifier.dense"),
-    whole("cls.output", "classifier.out_proj"),
-    whole("labels", "classifier"),
-    whole("answer_up", "qa_classifier.intermediate.dense"),
-    whole("answer_down", "qa_classifier.output.dense"),
-    whole("answer_norm", "qa_classifier.output.LayerNorm"),
-    whole("answer", "qa_classifier.qa_outputs"),
-    whole("tokens", "cls.predictions.transform.dense"),
-    whole("tokens_norm", "cls.predictions.transform.LayerNorm"),
-    whole("output", "cls.predictions.decoder"),
-    whole("output_bias", "cls.predictions.bias"),
+    whole!("cls", "classifier.dense"),
+    whole!("cls.output", "classifier.out_proj"),
+    whole!("labels", "classifier"),
+    whole!("answer_up", "qa_classifier.intermediate.dense"),
+    whole!("answer_down", "qa_classifier.output.dense"),
+    whole!("answer_norm", "qa_classifier.output.LayerNorm"),
+    whole!("answer", "qa_classifier.qa_outputs"),
+    whole!("tokens", "cls.predictions.transform.dense"),
+    whole!("tokens_norm", "cls.predictions.transform.LayerNorm"),
+    whole!("output", "cls.predictions.decoder"),
+    whole!("output_bias", "cls.predictions.bias"),
 };
 
 /// Random blocks are only drawn in training: see [`AttentionMask::BigBird`].

@@ -3,38 +3,44 @@
 use super::{ModelConfig, TensorRule, TensorTransform};
 use crate::{ActivationFunction, Attention, AttentionMask, Builder, LinformerProjection, NormKind, ValueId};
 
-/// A rule for a tensor that is imported unchanged.
-pub(super) const fn whole(name: &'static str, source: &'static str) -> TensorRule {
-    TensorRule { name, source, take: TensorTransform::Whole }
+/// A rule for a tensor that is imported unchanged: our name, and the source's.
+macro_rules! whole {
+    ($name:expr, $source:expr $(,)?) => {
+        $crate::arch::TensorRule::new(concat!($name, " = ", $source), $crate::arch::TensorTransform::Whole)
+    };
 }
 
 /// A rule for a tensor that needs a transform.
-pub(super) const fn taken(name: &'static str, source: &'static str, take: TensorTransform) -> TensorRule {
-    TensorRule { name, source, take }
+macro_rules! taken {
+    ($name:expr, $source:expr, $take:expr $(,)?) => {
+        $crate::arch::TensorRule::new(concat!($name, " = ", $source), $take)
+    };
 }
+
+pub(super) use {taken, whole};
 
 /// The tensor map of Llama and its many descendants.
 pub(super) const LLAMA_RULES: &[TensorRule] = &[
-    whole("token_embd", "model.embed_tokens"),
-    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
-    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
-    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
-    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    whole("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
-    whole("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
-    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    whole("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
-    whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
-    whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
-    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
-    whole("output_norm", "model.norm"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "model.embed_tokens"),
+    whole!("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole!("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole!("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole!("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole!("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    whole!("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+    whole!("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole!("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    whole!("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    whole!("output_norm", "model.norm"),
+    whole!("output", "lm_head"),
 ];
 
 /// llama.cpp permutes the query and key rows of the families it treats as Llama.
 pub(super) const LLAMA_GGUF_RULES: &[TensorRule] = &[
-    taken("blk.{}.attn_q", "blk.{}.attn_q", TensorTransform::RotatedPairs),
-    taken("blk.{}.attn_k", "blk.{}.attn_k", TensorTransform::RotatedPairs),
+    taken!("blk.{}.attn_q", "blk.{}.attn_q", TensorTransform::RotatedPairs),
+    taken!("blk.{}.attn_k", "blk.{}.attn_k", TensorTransform::RotatedPairs),
 ];
 
 /// Returns the name of a tensor in a layer.

@@ -41,7 +41,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "transformer",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             sizes: SizeKeys {
                 layers: "n_layer",
@@ -62,14 +62,14 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "transformer.word_embeddings"),
-    whole("token_embd_norm", "transformer.word_embeddings_layernorm"),
-    whole("blk.{}.attn_norm", "transformer.h.{}.input_layernorm"),
-    taken("blk.{}.attn_qkv", "transformer.h.{}.self_attention.query_key_value", TensorTransform::GroupedQkv),
-    whole("blk.{}.attn_output", "transformer.h.{}.self_attention.dense"),
-    whole("blk.{}.ffn_norm", "transformer.h.{}.post_attention_layernorm"),
-    whole("blk.{}.ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"),
-    whole("blk.{}.ffn_down", "transformer.h.{}.mlp.dense_4h_to_h"),
-    whole("output_norm", "transformer.ln_f"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "transformer.word_embeddings"),
+    whole!("token_embd_norm", "transformer.word_embeddings_layernorm"),
+    whole!("blk.{}.attn_norm", "transformer.h.{}.input_layernorm"),
+    taken!("blk.{}.attn_qkv", "transformer.h.{}.self_attention.query_key_value", TensorTransform::GroupedQkv),
+    whole!("blk.{}.attn_output", "transformer.h.{}.self_attention.dense"),
+    whole!("blk.{}.ffn_norm", "transformer.h.{}.post_attention_layernorm"),
+    whole!("blk.{}.ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"),
+    whole!("blk.{}.ffn_down", "transformer.h.{}.mlp.dense_4h_to_h"),
+    whole!("output_norm", "transformer.ln_f"),
+    whole!("output", "lm_head"),
 ];

@@ -39,7 +39,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "electra",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -51,12 +51,12 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 const RULES: &[TensorRule] = bert::trunk! {
     "electra";
-    whole("embd_projection", "electra.embeddings_project"),
-    whole("cls", "classifier.dense"),
-    whole("cls.output", "classifier.out_proj"),
-    whole("labels", "classifier"),
-    whole("answer", "qa_outputs"),
-    whole("tokens", "generator_predictions.dense"),
-    whole("tokens_norm", "generator_predictions.LayerNorm"),
-    whole("output", "generator_lm_head"),
+    whole!("embd_projection", "electra.embeddings_project"),
+    whole!("cls", "classifier.dense"),
+    whole!("cls.output", "classifier.out_proj"),
+    whole!("labels", "classifier"),
+    whole!("answer", "qa_outputs"),
+    whole!("tokens", "generator_predictions.dense"),
+    whole!("tokens_norm", "generator_predictions.LayerNorm"),
+    whole!("output", "generator_lm_head"),
 };

@@ -11,25 +11,25 @@ const MAX_TOP_K: usize = 64;
 
 /// Tensor map of stacked experts in GGUF: one tensor holds all experts of a layer.
 pub(super) const STACKED: [TensorRule; 3] = [
-    taken("blk.{}.ffn_gate_exp.{}", "blk.{}.ffn_gate_exps", TensorTransform::Stacked { of: 1, part: 0 }),
-    taken("blk.{}.ffn_up_exp.{}", "blk.{}.ffn_up_exps", TensorTransform::Stacked { of: 1, part: 0 }),
-    taken("blk.{}.ffn_down_exp.{}", "blk.{}.ffn_down_exps", TensorTransform::Stacked { of: 1, part: 0 }),
+    taken!("blk.{}.ffn_gate_exp.{}", "blk.{}.ffn_gate_exps", TensorTransform::Stacked { of: 1, part: 0 }),
+    taken!("blk.{}.ffn_up_exp.{}", "blk.{}.ffn_up_exps", TensorTransform::Stacked { of: 1, part: 0 }),
+    taken!("blk.{}.ffn_down_exp.{}", "blk.{}.ffn_down_exps", TensorTransform::Stacked { of: 1, part: 0 }),
 ];
 
 /// Tensor map of the shared expert in Qwen's models.
 pub(super) const SHARED_RULES: [TensorRule; 4] = [
-    whole("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"),
-    whole("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"),
-    whole("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"),
-    whole("blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"),
+    whole!("blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"),
+    whole!("blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"),
+    whole!("blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"),
+    whole!("blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"),
 ];
 
 /// Tensor map of experts in Qwen's models and their derivatives.
 pub(super) const QWEN_RULES: [TensorRule; 4] = [
-    whole("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
-    whole("blk.{}.ffn_gate_exp.{}", "model.layers.{}.mlp.experts.{}.gate_proj"),
-    whole("blk.{}.ffn_up_exp.{}", "model.layers.{}.mlp.experts.{}.up_proj"),
-    whole("blk.{}.ffn_down_exp.{}", "model.layers.{}.mlp.experts.{}.down_proj"),
+    whole!("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"),
+    whole!("blk.{}.ffn_gate_exp.{}", "model.layers.{}.mlp.experts.{}.gate_proj"),
+    whole!("blk.{}.ffn_up_exp.{}", "model.layers.{}.mlp.experts.{}.up_proj"),
+    whole!("blk.{}.ffn_down_exp.{}", "model.layers.{}.mlp.experts.{}.down_proj"),
 ];
 
 /// Returns the routing of a layer, or `None` if it has no router. `normalize` is the default for whether the weights of

@@ -39,7 +39,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "transformer",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             sizes: SizeKeys {
                 feed_forward: "ffn_hidden_size",
@@ -55,7 +55,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     gguf: GgufConfig {
         architectures: &["falcon"],
         // With a norm for each, the first is the MLP's. Queries, keys and values are not interleaved.
-        rules: &[whole("blk.{}.mlp_norm", "blk.{}.attn_norm")],
+        rules: &[&[whole!("blk.{}.mlp_norm", "blk.{}.attn_norm")]],
         keys: GgufKeys { others: gguf_keys, ..GgufKeys::NONE },
     },
     ctranslate2: Ctranslate2Config::NONE,
@@ -77,17 +77,17 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "transformer.word_embeddings"),
-    whole("blk.{}.attn_norm", "transformer.h.{}.input_layernorm"),
-    whole("blk.{}.attn_norm_2", "transformer.h.{}.ln_attn"),
-    whole("blk.{}.mlp_norm", "transformer.h.{}.ln_mlp"),
-    taken("blk.{}.attn_qkv", "transformer.h.{}.self_attention.query_key_value", TensorTransform::GroupedQkv),
-    whole("blk.{}.attn_output", "transformer.h.{}.self_attention.dense"),
-    whole("blk.{}.ffn_norm", "transformer.h.{}.post_attention_layernorm"),
-    whole("blk.{}.ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"),
-    whole("blk.{}.ffn_down", "transformer.h.{}.mlp.dense_4h_to_h"),
-    whole("output_norm", "transformer.ln_f"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "transformer.word_embeddings"),
+    whole!("blk.{}.attn_norm", "transformer.h.{}.input_layernorm"),
+    whole!("blk.{}.attn_norm_2", "transformer.h.{}.ln_attn"),
+    whole!("blk.{}.mlp_norm", "transformer.h.{}.ln_mlp"),
+    taken!("blk.{}.attn_qkv", "transformer.h.{}.self_attention.query_key_value", TensorTransform::GroupedQkv),
+    whole!("blk.{}.attn_output", "transformer.h.{}.self_attention.dense"),
+    whole!("blk.{}.ffn_norm", "transformer.h.{}.post_attention_layernorm"),
+    whole!("blk.{}.ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"),
+    whole!("blk.{}.ffn_down", "transformer.h.{}.mlp.dense_4h_to_h"),
+    whole!("output_norm", "transformer.ln_f"),
+    whole!("output", "lm_head"),
 ];
 
 /// Whether the model has the decoder architecture of Falcon-40B.

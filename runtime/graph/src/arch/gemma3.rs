@@ -83,7 +83,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             },
         ],
         prefix: "model",
-        rules: gemma2::RULES,
+        rules: &[gemma2::RULES],
         keys: HuggingFaceKeys {
             rope: RopeKeys {
                 theta: FULL_THETA,

@@ -40,7 +40,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "transformer",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             sizes: SizeKeys {
                 width: "n_embd",
@@ -77,16 +77,16 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "transformer.wte"),
-    whole("position_embd", "transformer.wpe"),
-    whole("blk.{}.attn_norm", "transformer.h.{}.ln_1"),
-    taken("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", TensorTransform::Transposed),
-    taken("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", TensorTransform::Transposed),
-    whole("blk.{}.ffn_norm", "transformer.h.{}.ln_2"),
-    taken("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", TensorTransform::Transposed),
-    taken("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", TensorTransform::Transposed),
-    whole("output_norm", "transformer.ln_f"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "transformer.wte"),
+    whole!("position_embd", "transformer.wpe"),
+    whole!("blk.{}.attn_norm", "transformer.h.{}.ln_1"),
+    taken!("blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn", TensorTransform::Transposed),
+    taken!("blk.{}.attn_output", "transformer.h.{}.attn.c_proj", TensorTransform::Transposed),
+    whole!("blk.{}.ffn_norm", "transformer.h.{}.ln_2"),
+    taken!("blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc", TensorTransform::Transposed),
+    taken!("blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj", TensorTransform::Transposed),
+    whole!("output_norm", "transformer.ln_f"),
+    whole!("output", "lm_head"),
 ];
 
 /// Returns the attention scale of each layer.

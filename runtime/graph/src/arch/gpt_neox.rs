@@ -54,7 +54,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "gpt_neox",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             rope: RopeKeys {
                 theta_keys: &["rope_theta", "rotary_emb_base"],
@@ -77,15 +77,15 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "gpt_neox.embed_in"),
-    whole("blk.{}.attn_norm", "gpt_neox.layers.{}.input_layernorm"),
-    taken("blk.{}.attn_qkv", "gpt_neox.layers.{}.attention.query_key_value", TensorTransform::GroupedQkv),
-    whole("blk.{}.attn_output", "gpt_neox.layers.{}.attention.dense"),
-    whole("blk.{}.ffn_norm", "gpt_neox.layers.{}.post_attention_layernorm"),
-    whole("blk.{}.ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"),
-    whole("blk.{}.ffn_down", "gpt_neox.layers.{}.mlp.dense_4h_to_h"),
-    whole("output_norm", "gpt_neox.final_layer_norm"),
-    whole("output", "embed_out"),
+    whole!("token_embd", "gpt_neox.embed_in"),
+    whole!("blk.{}.attn_norm", "gpt_neox.layers.{}.input_layernorm"),
+    taken!("blk.{}.attn_qkv", "gpt_neox.layers.{}.attention.query_key_value", TensorTransform::GroupedQkv),
+    whole!("blk.{}.attn_output", "gpt_neox.layers.{}.attention.dense"),
+    whole!("blk.{}.ffn_norm", "gpt_neox.layers.{}.post_attention_layernorm"),
+    whole!("blk.{}.ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"),
+    whole!("blk.{}.ffn_down", "gpt_neox.layers.{}.mlp.dense_4h_to_h"),
+    whole!("output_norm", "gpt_neox.final_layer_norm"),
+    whole!("output", "embed_out"),
 ];
 
 fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {

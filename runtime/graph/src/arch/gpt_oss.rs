@@ -9,7 +9,7 @@ use super::descriptor::{
 use super::llama::LlamaVariant;
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, experts,
-    rope_scaling, tensor_map,
+    rope_scaling,
 };
 use crate::GateLimits;
 use siskin_format::Result;
@@ -57,12 +57,12 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys::LLAMA,
     },
     gguf: GgufConfig {
         architectures: &["gpt-oss"],
-        rules: &GGUF_RULES,
+        rules: GGUF_RULES,
         keys: GgufKeys { windows: GgufWindows::Any, ..GgufKeys::NONE },
     },
     ctranslate2: Ctranslate2Config::NONE,
@@ -83,21 +83,21 @@ fn limits(config: &ConfigReader) -> Result<GateLimits> {
 }
 
 const OWN: [TensorRule; 8] = [
-    whole("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks"),
-    whole("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router"),
-    across("blk.{}.ffn_gate_exp.{}.weight", "model.layers.{}.mlp.experts.gate_up_proj", 2, 0),
-    across("blk.{}.ffn_up_exp.{}.weight", "model.layers.{}.mlp.experts.gate_up_proj", 2, 1),
-    across("blk.{}.ffn_down_exp.{}.weight", "model.layers.{}.mlp.experts.down_proj", 1, 0),
-    across("blk.{}.ffn_gate_exp.{}.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", 2, 0),
-    across("blk.{}.ffn_up_exp.{}.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", 2, 1),
-    across("blk.{}.ffn_down_exp.{}.bias", "model.layers.{}.mlp.experts.down_proj_bias", 1, 0),
+    whole!("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks"),
+    whole!("blk.{}.ffn_gate_inp", "model.layers.{}.mlp.router"),
+    taken!("blk.{}.ffn_gate_exp.{}.weight", "model.layers.{}.mlp.experts.gate_up_proj", across(2, 0)),
+    taken!("blk.{}.ffn_up_exp.{}.weight", "model.layers.{}.mlp.experts.gate_up_proj", across(2, 1)),
+    taken!("blk.{}.ffn_down_exp.{}.weight", "model.layers.{}.mlp.experts.down_proj", across(1, 0)),
+    taken!("blk.{}.ffn_gate_exp.{}.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", across(2, 0)),
+    taken!("blk.{}.ffn_up_exp.{}.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", across(2, 1)),
+    taken!("blk.{}.ffn_down_exp.{}.bias", "model.layers.{}.mlp.experts.down_proj_bias", across(1, 0)),
 ];
 
-const RULES: [TensorRule; OWN.len() + LLAMA_RULES.len()] = tensor_map::joined(&OWN, LLAMA_RULES);
+const RULES: &[&[TensorRule]] = &[&OWN, LLAMA_RULES];
 
-const GGUF_RULES: [TensorRule; 1 + experts::STACKED.len()] =
-    tensor_map::joined(&[whole("blk.{}.ffn_norm", "blk.{}.post_attention_norm")], &experts::STACKED);
+const GGUF_RULES: &[&[TensorRule]] =
+    &[&[whole!("blk.{}.ffn_norm", "blk.{}.post_attention_norm")], &experts::STACKED];
 
-const fn across(name: &'static str, source: &'static str, of: usize, part: usize) -> TensorRule {
-    taken(name, source, TensorTransform::StackedAcross { of, part })
+const fn across(of: u16, part: u16) -> TensorTransform {
+    TensorTransform::StackedAcross { of, part }
 }

@@ -6,7 +6,7 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
     OnnxNames, Tasks, TokenizerDefaults,
 };
-use super::{Family, FamilyDescriptor, TensorRule, TensorTransform, Topology, experts, granite, tensor_map};
+use super::{Family, FamilyDescriptor, TensorRule, TensorTransform, Topology, experts, granite};
 
 pub(super) static FAMILY: Family = Family {
     name: "granitemoe",
@@ -33,36 +33,35 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys { experts: "num_local_experts", ..HuggingFaceKeys::LLAMA_WITH_BIASES },
     },
-    gguf: GgufConfig { architectures: &["granitemoe"], rules: &GGUF_RULES, keys: GgufKeys::NONE },
+    gguf: GgufConfig { architectures: &["granitemoe"], rules: GGUF_RULES, keys: GgufKeys::NONE },
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
     initialization: Initialization::NONE,
 };
 
-const GGUF_RULES: [TensorRule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] =
-    tensor_map::joined(LLAMA_GGUF_RULES, &experts::STACKED);
+const GGUF_RULES: &[&[TensorRule]] = &[LLAMA_GGUF_RULES, &experts::STACKED];
 
-const OWN: [TensorRule; 4] = [
-    whole("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.router.layer"),
-    taken(
+pub(super) const OWN: [TensorRule; 4] = [
+    whole!("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.router.layer"),
+    taken!(
         "blk.{}.ffn_gate_exp.{}",
         "model.layers.{}.block_sparse_moe.input_linear",
         TensorTransform::Stacked { of: 2, part: 0 },
     ),
-    taken(
+    taken!(
         "blk.{}.ffn_up_exp.{}",
         "model.layers.{}.block_sparse_moe.input_linear",
         TensorTransform::Stacked { of: 2, part: 1 },
     ),
-    taken(
+    taken!(
         "blk.{}.ffn_down_exp.{}",
         "model.layers.{}.block_sparse_moe.output_linear",
         TensorTransform::Stacked { of: 1, part: 0 },
     ),
 ];
 
-pub(super) const RULES: [TensorRule; OWN.len() + LLAMA_RULES.len()] = tensor_map::joined(&OWN, LLAMA_RULES);
+const RULES: &[&[TensorRule]] = &[&OWN, LLAMA_RULES];

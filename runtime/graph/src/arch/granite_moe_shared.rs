@@ -1,14 +1,12 @@
 //! Granite with MoE and a shared expert.
 
-use super::blocks::{taken, whole};
+use super::blocks::{LLAMA_RULES, taken, whole};
 use super::descriptor::DefaultValue::{Count, Number, Word};
 use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{
-    Family, FamilyDescriptor, TensorRule, TensorTransform, Topology, granite, granite_moe, tensor_map,
-};
+use super::{Family, FamilyDescriptor, TensorRule, TensorTransform, Topology, granite, granite_moe};
 
 pub(super) static FAMILY: Family = Family {
     name: "granitemoeshared",
@@ -35,7 +33,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys::LLAMA,
     },
     gguf: GgufConfig::NONE,
@@ -46,18 +44,17 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const OWN: [TensorRule; 3] = [
-    taken(
+    taken!(
         "blk.{}.ffn_gate_shexp.weight",
         "model.layers.{}.shared_mlp.input_linear.weight",
         TensorTransform::Chunk(0),
     ),
-    taken(
+    taken!(
         "blk.{}.ffn_up_shexp.weight",
         "model.layers.{}.shared_mlp.input_linear.weight",
         TensorTransform::Chunk(1),
     ),
-    whole("blk.{}.ffn_down_shexp", "model.layers.{}.shared_mlp.output_linear"),
+    whole!("blk.{}.ffn_down_shexp", "model.layers.{}.shared_mlp.output_linear"),
 ];
 
-const RULES: [TensorRule; OWN.len() + granite_moe::RULES.len()] =
-    tensor_map::joined(&OWN, &granite_moe::RULES);
+const RULES: &[&[TensorRule]] = &[&OWN, &granite_moe::OWN, LLAMA_RULES];

@@ -39,7 +39,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             sizes: SizeKeys { epsilon: "norm_eps", ..SizeKeys::RMS_NORM },
             activation: &[],
@@ -50,7 +50,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     },
     gguf: GgufConfig {
         architectures: &["lfm2"],
-        rules: &[whole("output_norm", "token_embd_norm")],
+        rules: &[&[whole!("output_norm", "token_embd_norm")]],
         keys: GgufKeys { others: gguf_keys, ..GgufKeys::NONE },
     },
     ctranslate2: Ctranslate2Config::NONE,
@@ -81,23 +81,23 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "model.embed_tokens"),
-    whole("blk.{}.attn_norm", "model.layers.{}.operator_norm"),
-    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
-    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
-    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    whole("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_layernorm"),
-    whole("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_layernorm"),
-    whole("blk.{}.attn_output", "model.layers.{}.self_attn.out_proj"),
-    whole("blk.{}.shortconv.in_proj", "model.layers.{}.conv.in_proj"),
-    whole("blk.{}.shortconv.conv", "model.layers.{}.conv.conv"),
-    whole("blk.{}.shortconv.out_proj", "model.layers.{}.conv.out_proj"),
-    whole("blk.{}.ffn_norm", "model.layers.{}.ffn_norm"),
-    whole("blk.{}.ffn_gate", "model.layers.{}.feed_forward.w1"),
-    whole("blk.{}.ffn_up", "model.layers.{}.feed_forward.w3"),
-    whole("blk.{}.ffn_down", "model.layers.{}.feed_forward.w2"),
-    whole("output_norm", "model.embedding_norm"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "model.embed_tokens"),
+    whole!("blk.{}.attn_norm", "model.layers.{}.operator_norm"),
+    whole!("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole!("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole!("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole!("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_layernorm"),
+    whole!("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_layernorm"),
+    whole!("blk.{}.attn_output", "model.layers.{}.self_attn.out_proj"),
+    whole!("blk.{}.shortconv.in_proj", "model.layers.{}.conv.in_proj"),
+    whole!("blk.{}.shortconv.conv", "model.layers.{}.conv.conv"),
+    whole!("blk.{}.shortconv.out_proj", "model.layers.{}.conv.out_proj"),
+    whole!("blk.{}.ffn_norm", "model.layers.{}.ffn_norm"),
+    whole!("blk.{}.ffn_gate", "model.layers.{}.feed_forward.w1"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.feed_forward.w3"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.feed_forward.w2"),
+    whole!("output_norm", "model.embedding_norm"),
+    whole!("output", "lm_head"),
 ];
 
 /// The GGUF key for the KV heads of each layer, zero for convolutions.

@@ -8,7 +8,7 @@ use super::descriptor::{
 };
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, model_config,
-    rope_scaling, tensor_map,
+    rope_scaling,
 };
 use crate::{ActivationFunction, Attention, Builder, GateLimits, Graph, NormKind, RopeTable, ValueId};
 use siskin_format::Result;
@@ -32,12 +32,12 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             defaults: &[("hidden_act", Word("silu")), ("rms_norm_eps", Number(1e-6))],
         }],
         prefix: "model",
-        rules: LLAMA_RULES,
+        rules: &[LLAMA_RULES],
         keys: HuggingFaceKeys::LLAMA_WITH_BIASES,
     },
     gguf: GgufConfig {
         architectures: &["llama"],
-        rules: &GGUF_RULES,
+        rules: GGUF_RULES,
         keys: GgufKeys { many_layers: Some(80), ..GgufKeys::NONE },
     },
     ctranslate2: Ctranslate2Config::NONE,
@@ -51,8 +51,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 /// Llama files may contain experts: in GGUF, Mixtral is part of the family.
-const GGUF_RULES: [TensorRule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] =
-    tensor_map::joined(LLAMA_GGUF_RULES, &experts::STACKED);
+const GGUF_RULES: &[&[TensorRule]] = &[LLAMA_GGUF_RULES, &experts::STACKED];
 
 /// The variants of Llama's descendants.
 pub(super) struct LlamaVariant {

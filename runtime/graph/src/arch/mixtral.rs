@@ -7,7 +7,7 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, llama, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, llama};
 
 pub(super) static FAMILY: Family = Family {
     name: "mixtral",
@@ -38,7 +38,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys { experts: "num_local_experts", ..HuggingFaceKeys::LLAMA },
     },
     gguf: GgufConfig {
@@ -53,10 +53,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const OWN: [TensorRule; 4] = [
-    whole("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"),
-    whole("blk.{}.ffn_gate_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w1"),
-    whole("blk.{}.ffn_up_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w3"),
-    whole("blk.{}.ffn_down_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w2"),
+    whole!("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"),
+    whole!("blk.{}.ffn_gate_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w1"),
+    whole!("blk.{}.ffn_up_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w3"),
+    whole!("blk.{}.ffn_down_exp.{}", "model.layers.{}.block_sparse_moe.experts.{}.w2"),
 ];
 
-const RULES: [TensorRule; OWN.len() + LLAMA_RULES.len()] = tensor_map::joined(&OWN, LLAMA_RULES);
+const RULES: &[&[TensorRule]] = &[&OWN, LLAMA_RULES];

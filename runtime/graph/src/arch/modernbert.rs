@@ -50,7 +50,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             sizes: SizeKeys { epsilon: "norm_eps", ..SizeKeys::LAYER_NORM },
             rope: RopeKeys {
@@ -79,21 +79,21 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "model.embeddings.tok_embeddings"),
-    whole("token_embd_norm", "model.embeddings.norm"),
-    whole("blk.{}.attn_norm", "model.layers.{}.attn_norm"),
-    whole("blk.{}.attn_qkv", "model.layers.{}.attn.Wqkv"),
-    whole("blk.{}.attn_output", "model.layers.{}.attn.Wo"),
-    whole("blk.{}.ffn_norm", "model.layers.{}.mlp_norm"),
-    whole("blk.{}.ffn_up", "model.layers.{}.mlp.Wi"),
-    whole("blk.{}.ffn_down", "model.layers.{}.mlp.Wo"),
-    whole("output_norm", "model.final_norm"),
-    whole("tokens", "head.dense"),
-    whole("tokens_norm", "head.norm"),
-    whole("output", "decoder"),
-    whole("cls.output", "classifier"),
-    whole("labels", "classifier"),
-    whole("answer", "classifier"),
+    whole!("token_embd", "model.embeddings.tok_embeddings"),
+    whole!("token_embd_norm", "model.embeddings.norm"),
+    whole!("blk.{}.attn_norm", "model.layers.{}.attn_norm"),
+    whole!("blk.{}.attn_qkv", "model.layers.{}.attn.Wqkv"),
+    whole!("blk.{}.attn_output", "model.layers.{}.attn.Wo"),
+    whole!("blk.{}.ffn_norm", "model.layers.{}.mlp_norm"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.mlp.Wi"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.mlp.Wo"),
+    whole!("output_norm", "model.final_norm"),
+    whole!("tokens", "head.dense"),
+    whole!("tokens_norm", "head.norm"),
+    whole!("output", "decoder"),
+    whole!("cls.output", "classifier"),
+    whole!("labels", "classifier"),
+    whole!("answer", "classifier"),
 ];
 
 fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {

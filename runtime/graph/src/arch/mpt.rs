@@ -45,7 +45,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             defaults: &[("layer_norm_epsilon", Number(1e-5))],
         }],
         prefix: "transformer",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             sizes: SizeKeys {
                 width: "d_model",
@@ -72,15 +72,15 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "transformer.wte"),
-    whole("blk.{}.attn_norm", "transformer.blocks.{}.norm_1"),
-    whole("blk.{}.attn_qkv", "transformer.blocks.{}.attn.Wqkv"),
-    whole("blk.{}.attn_output", "transformer.blocks.{}.attn.out_proj"),
-    whole("blk.{}.ffn_norm", "transformer.blocks.{}.norm_2"),
-    whole("blk.{}.ffn_up", "transformer.blocks.{}.ffn.up_proj"),
-    whole("blk.{}.ffn_down", "transformer.blocks.{}.ffn.down_proj"),
-    whole("output_norm", "transformer.norm_f"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "transformer.wte"),
+    whole!("blk.{}.attn_norm", "transformer.blocks.{}.norm_1"),
+    whole!("blk.{}.attn_qkv", "transformer.blocks.{}.attn.Wqkv"),
+    whole!("blk.{}.attn_output", "transformer.blocks.{}.attn.out_proj"),
+    whole!("blk.{}.ffn_norm", "transformer.blocks.{}.norm_2"),
+    whole!("blk.{}.ffn_up", "transformer.blocks.{}.ffn.up_proj"),
+    whole!("blk.{}.ffn_down", "transformer.blocks.{}.ffn.down_proj"),
+    whole!("output_norm", "transformer.norm_f"),
+    whole!("output", "lm_head"),
 ];
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {

@@ -61,7 +61,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             },
         ],
         prefix: "model",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             rope: RopeKeys { by_layer_kind: is_olmo3, ..RopeKeys::USUAL },
             variant: |model_config, _| is_olmo3(model_config).then_some("olmo3"),
@@ -71,10 +71,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     },
     gguf: GgufConfig {
         architectures: &["olmo2"],
-        rules: &[
-            whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
-            whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
-        ],
+        rules: &[&[
+            whole!("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
+            whole!("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
+        ]],
         keys: GgufKeys {
             windows: GgufWindows::Any,
             requires_output: true,
@@ -124,20 +124,20 @@ fn local_rope(config: &ConfigReader, h: &ModelConfig, theta: f64) -> Result<Rope
 }
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "model.embed_tokens"),
-    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
-    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
-    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    whole("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
-    whole("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
-    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    whole("blk.{}.attn_post_norm", "model.layers.{}.post_attention_layernorm"),
-    whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
-    whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
-    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
-    whole("blk.{}.ffn_post_norm", "model.layers.{}.post_feedforward_layernorm"),
-    whole("output_norm", "model.norm"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "model.embed_tokens"),
+    whole!("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole!("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole!("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole!("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    whole!("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+    whole!("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole!("blk.{}.attn_post_norm", "model.layers.{}.post_attention_layernorm"),
+    whole!("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    whole!("blk.{}.ffn_post_norm", "model.layers.{}.post_feedforward_layernorm"),
+    whole!("output_norm", "model.norm"),
+    whole!("output", "lm_head"),
 ];
 
 fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: ValueId) -> ValueId {

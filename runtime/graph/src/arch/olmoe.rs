@@ -7,7 +7,7 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, Tasks, TokenizerDefaults, routing_is_normalized,
 };
 use super::llama::LlamaVariant;
-use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts};
 use serde_json::{Map, Value, json};
 use siskin_format::Result;
 
@@ -40,22 +40,21 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys {
             presence: &[("attention_bias", "blk.0.attn_q.bias")],
             others: hugging_face_keys,
             ..HuggingFaceKeys::LLAMA
         },
     },
-    gguf: GgufConfig { architectures: &["olmoe"], rules: &experts::STACKED, keys: GgufKeys::NONE },
+    gguf: GgufConfig { architectures: &["olmoe"], rules: &[&experts::STACKED], keys: GgufKeys::NONE },
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
     initialization: Initialization::NONE,
 };
 
-const RULES: [TensorRule; experts::QWEN_RULES.len() + LLAMA_RULES.len()] =
-    tensor_map::joined(&experts::QWEN_RULES, LLAMA_RULES);
+const RULES: &[&[TensorRule]] = &[&experts::QWEN_RULES, LLAMA_RULES];
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
     let mut keys = Map::new();

@@ -51,7 +51,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             kv_heads: true,
             gelu_tanh: "gelu_new",
@@ -72,18 +72,18 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "model.embed_tokens"),
-    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
-    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
-    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
-    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    whole("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_layernorm"),
-    whole("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_layernorm"),
-    whole("blk.{}.attn_output", "model.layers.{}.self_attn.dense"),
-    whole("blk.{}.ffn_up", "model.layers.{}.mlp.fc1"),
-    whole("blk.{}.ffn_down", "model.layers.{}.mlp.fc2"),
-    whole("output_norm", "model.final_layernorm"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "model.embed_tokens"),
+    whole!("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole!("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole!("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole!("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole!("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_layernorm"),
+    whole!("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_layernorm"),
+    whole!("blk.{}.attn_output", "model.layers.{}.self_attn.dense"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.mlp.fc1"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.mlp.fc2"),
+    whole!("output_norm", "model.final_layernorm"),
+    whole!("output", "lm_head"),
 ];
 
 /// QK-norm per head, if the model has it.

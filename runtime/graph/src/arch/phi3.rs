@@ -36,7 +36,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys::LLAMA,
     },
     gguf: GgufConfig { architectures: &["phi3"], rules: &[], keys: GgufKeys::NONE },
@@ -53,13 +53,13 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "model.embed_tokens"),
-    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
-    whole("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),
-    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    whole("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
-    whole("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
-    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
-    whole("output_norm", "model.norm"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "model.embed_tokens"),
+    whole!("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole!("blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"),
+    whole!("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole!("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    whole!("output_norm", "model.norm"),
+    whole!("output", "lm_head"),
 ];

@@ -7,7 +7,7 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, Tasks, TokenizerDefaults, routing_is_normalized,
 };
 use super::llama::LlamaVariant;
-use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts};
 use serde_json::{Map, Value, json};
 use siskin_format::Result;
 
@@ -45,10 +45,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: KEYS,
     },
-    gguf: GgufConfig { architectures: &["qwen2moe"], rules: &experts::STACKED, keys: GgufKeys::NONE },
+    gguf: GgufConfig { architectures: &["qwen2moe"], rules: &[&experts::STACKED], keys: GgufKeys::NONE },
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
@@ -56,10 +56,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     // The sliding window, if enabled, applies to every other layer before `max_window_layers`.
 };
 
-const EXPERTS: [TensorRule; experts::QWEN_RULES.len() + experts::SHARED_RULES.len()] =
-    tensor_map::joined(&experts::QWEN_RULES, &experts::SHARED_RULES);
-
-const RULES: [TensorRule; EXPERTS.len() + LLAMA_RULES.len()] = tensor_map::joined(&EXPERTS, LLAMA_RULES);
+const RULES: &[&[TensorRule]] = &[&experts::QWEN_RULES, &experts::SHARED_RULES, LLAMA_RULES];
 
 /// The keys of Qwen's configurations with experts.
 pub(super) const KEYS: HuggingFaceKeys = HuggingFaceKeys {

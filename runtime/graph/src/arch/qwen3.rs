@@ -35,7 +35,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: LLAMA_RULES,
+        rules: &[LLAMA_RULES],
         keys: HuggingFaceKeys::LLAMA_WITH_BIASES,
     },
     gguf: GgufConfig { architectures: &["qwen3"], rules: &[], keys: GgufKeys::NONE },

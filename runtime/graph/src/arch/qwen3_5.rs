@@ -6,7 +6,7 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, FamilyDescriptor, TensorRule, Topology, qwen3_next, tensor_map};
+use super::{Family, FamilyDescriptor, TensorRule, Topology, qwen3_next};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen35",
@@ -66,7 +66,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             },
         ],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys::LLAMA,
     },
     gguf: GgufConfig::NONE,
@@ -77,11 +77,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const STATE: [TensorRule; 4] = [
-    whole("blk.{}.ssm_qkv", "model.layers.{}.linear_attn.in_proj_qkv"),
-    whole("blk.{}.ssm_gate", "model.layers.{}.linear_attn.in_proj_z"),
-    whole("blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_b"),
-    whole("blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_a"),
+    whole!("blk.{}.ssm_qkv", "model.layers.{}.linear_attn.in_proj_qkv"),
+    whole!("blk.{}.ssm_gate", "model.layers.{}.linear_attn.in_proj_z"),
+    whole!("blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_b"),
+    whole!("blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_a"),
 ];
 
-const RULES: [TensorRule; STATE.len() + qwen3_next::SHARED.len()] =
-    tensor_map::joined(&STATE, &qwen3_next::SHARED);
+const RULES: &[&[TensorRule]] = &[&STATE, &qwen3_next::SHARED];

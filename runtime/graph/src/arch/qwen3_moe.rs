@@ -7,7 +7,7 @@ use super::descriptor::{
     TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, qwen2_moe, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, qwen2_moe};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3moe",
@@ -42,10 +42,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: qwen2_moe::KEYS,
     },
-    gguf: GgufConfig { architectures: &["qwen3moe"], rules: &experts::STACKED, keys: GgufKeys::NONE },
+    gguf: GgufConfig { architectures: &["qwen3moe"], rules: &[&experts::STACKED], keys: GgufKeys::NONE },
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
@@ -53,5 +53,4 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
     // The sliding window, if enabled, applies to all layers.
 };
 
-const RULES: [TensorRule; experts::QWEN_RULES.len() + LLAMA_RULES.len()] =
-    tensor_map::joined(&experts::QWEN_RULES, LLAMA_RULES);
+const RULES: &[&[TensorRule]] = &[&experts::QWEN_RULES, LLAMA_RULES];

@@ -10,7 +10,7 @@ use super::descriptor::{
 use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform,
-    Topology, experts, model_config, rope_scaling, tensor_map,
+    Topology, experts, model_config, rope_scaling,
 };
 use crate::{ActivationFunction, Builder, Graph, LinearAttention, NormKind, StateUpdate, ValueId};
 use siskin_format::{Error, Result};
@@ -45,7 +45,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys::LLAMA,
     },
     gguf: GgufConfig::NONE,
@@ -57,45 +57,52 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 /// The tensor map shared with Qwen3.5.
 pub(super) const SHARED: [TensorRule; 20] = [
-    whole("token_embd", "model.embed_tokens"),
-    taken("blk.{}.attn_norm", "model.layers.{}.input_layernorm", TensorTransform::PlusOne),
-    taken("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", TensorTransform::PlusOne),
-    taken("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", TensorTransform::HalfOfHeads(0)),
-    taken("blk.{}.attn_gate", "model.layers.{}.self_attn.q_proj", TensorTransform::HalfOfHeads(1)),
-    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
-    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    taken("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", TensorTransform::PlusOne),
-    taken("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", TensorTransform::PlusOne),
-    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    whole("blk.{}.ssm_conv1d", "model.layers.{}.linear_attn.conv1d"),
-    whole("blk.{}.ssm_dt.bias", "model.layers.{}.linear_attn.dt_bias"),
-    whole("blk.{}.ssm_a.weight", "model.layers.{}.linear_attn.A_log"),
-    whole("blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"),
-    whole("blk.{}.ssm_out", "model.layers.{}.linear_attn.out_proj"),
-    whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
-    whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
-    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
-    taken("output_norm", "model.norm", TensorTransform::PlusOne),
-    whole("output", "lm_head"),
+    whole!("token_embd", "model.embed_tokens"),
+    taken!("blk.{}.attn_norm", "model.layers.{}.input_layernorm", TensorTransform::PlusOne),
+    taken!("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm", TensorTransform::PlusOne),
+    taken!("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj", TensorTransform::HalfOfHeads(0)),
+    taken!("blk.{}.attn_gate", "model.layers.{}.self_attn.q_proj", TensorTransform::HalfOfHeads(1)),
+    whole!("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole!("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    taken!("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm", TensorTransform::PlusOne),
+    taken!("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm", TensorTransform::PlusOne),
+    whole!("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole!("blk.{}.ssm_conv1d", "model.layers.{}.linear_attn.conv1d"),
+    whole!("blk.{}.ssm_dt.bias", "model.layers.{}.linear_attn.dt_bias"),
+    whole!("blk.{}.ssm_a.weight", "model.layers.{}.linear_attn.A_log"),
+    whole!("blk.{}.ssm_norm", "model.layers.{}.linear_attn.norm"),
+    whole!("blk.{}.ssm_out", "model.layers.{}.linear_attn.out_proj"),
+    whole!("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    taken!("output_norm", "model.norm", TensorTransform::PlusOne),
+    whole!("output", "lm_head"),
 ];
 
 const STATE: [TensorRule; 4] = [
-    of_state("blk.{}.ssm_qkv", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::QueriesKeysValues),
-    of_state("blk.{}.ssm_gate", "model.layers.{}.linear_attn.in_proj_qkvz", StatePart::Gates),
-    of_state("blk.{}.ssm_beta", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Rates),
-    of_state("blk.{}.ssm_alpha", "model.layers.{}.linear_attn.in_proj_ba", StatePart::Decays),
+    taken!(
+        "blk.{}.ssm_qkv",
+        "model.layers.{}.linear_attn.in_proj_qkvz",
+        TensorTransform::OfState(StatePart::QueriesKeysValues)
+    ),
+    taken!(
+        "blk.{}.ssm_gate",
+        "model.layers.{}.linear_attn.in_proj_qkvz",
+        TensorTransform::OfState(StatePart::Gates)
+    ),
+    taken!(
+        "blk.{}.ssm_beta",
+        "model.layers.{}.linear_attn.in_proj_ba",
+        TensorTransform::OfState(StatePart::Rates)
+    ),
+    taken!(
+        "blk.{}.ssm_alpha",
+        "model.layers.{}.linear_attn.in_proj_ba",
+        TensorTransform::OfState(StatePart::Decays)
+    ),
 ];
 
-const EXPERTS: [TensorRule; experts::SHARED_RULES.len() + experts::QWEN_RULES.len()] =
-    tensor_map::joined(&experts::SHARED_RULES, &experts::QWEN_RULES);
-
-const OWN: [TensorRule; STATE.len() + EXPERTS.len()] = tensor_map::joined(&EXPERTS, &STATE);
-
-const RULES: [TensorRule; OWN.len() + SHARED.len()] = tensor_map::joined(&OWN, &SHARED);
-
-const fn of_state(name: &'static str, source: &'static str, part: StatePart) -> TensorRule {
-    taken(name, source, TensorTransform::OfState(part))
-}
+const RULES: &[&[TensorRule]] = &[&experts::SHARED_RULES, &experts::QWEN_RULES, &STATE, &SHARED];
 
 /// Sanity limits for untrusted files: allocations grow with these.
 const MAX_TAPS: usize = 64;

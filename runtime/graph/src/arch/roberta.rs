@@ -56,7 +56,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             },
         ],
         prefix: "roberta",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -68,14 +68,14 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 const RULES: &[TensorRule] = bert::trunk! {
     "roberta";
-    whole("cls", "classifier.dense"),
-    whole("cls.output", "classifier.out_proj"),
-    whole("labels", "classifier"),
-    whole("answer", "qa_outputs"),
-    whole("tokens", "lm_head.dense"),
-    whole("tokens_norm", "lm_head.layer_norm"),
-    whole("output", "lm_head.decoder"),
-    whole("output_bias", "lm_head.bias"),
+    whole!("cls", "classifier.dense"),
+    whole!("cls.output", "classifier.out_proj"),
+    whole!("labels", "classifier"),
+    whole!("answer", "qa_outputs"),
+    whole!("tokens", "lm_head.dense"),
+    whole!("tokens_norm", "lm_head.layer_norm"),
+    whole!("output", "lm_head.decoder"),
+    whole!("output_bias", "lm_head.bias"),
 };
 
 /// Returns the row after that of the padding token.

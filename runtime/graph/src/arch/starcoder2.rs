@@ -51,7 +51,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "model",
-        rules: RULES,
+        rules: &[RULES],
         keys: HuggingFaceKeys {
             sizes: SizeKeys { epsilon: "norm_epsilon", ..SizeKeys::LAYER_NORM },
             presence: &[("use_bias", "blk.0.attn_q.bias")],
@@ -84,15 +84,15 @@ fn model_config(config: &ConfigReader) -> Result<ModelConfig> {
 }
 
 const RULES: &[TensorRule] = &[
-    whole("token_embd", "model.embed_tokens"),
-    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
-    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
-    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
-    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
-    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
-    whole("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
-    whole("blk.{}.ffn_up", "model.layers.{}.mlp.c_fc"),
-    whole("blk.{}.ffn_down", "model.layers.{}.mlp.c_proj"),
-    whole("output_norm", "model.norm"),
-    whole("output", "lm_head"),
+    whole!("token_embd", "model.embed_tokens"),
+    whole!("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole!("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole!("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole!("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole!("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole!("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    whole!("blk.{}.ffn_up", "model.layers.{}.mlp.c_fc"),
+    whole!("blk.{}.ffn_down", "model.layers.{}.mlp.c_proj"),
+    whole!("output_norm", "model.norm"),
+    whole!("output", "lm_head"),
 ];

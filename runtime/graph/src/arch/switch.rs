@@ -6,7 +6,7 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, FamilyDescriptor, TensorRule, t5, tensor_map};
+use super::{Family, FamilyDescriptor, TensorRule, t5};
 
 pub(super) static FAMILY: Family = Family {
     name: "switch",
@@ -31,7 +31,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -42,16 +42,16 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 };
 
 const OWN: [TensorRule; 10] = [
-    whole("enc.blk.{}.ffn_single", "encoder.block.{}.layer.1.mlp.wi"),
-    whole("enc.blk.{}.ffn_down", "encoder.block.{}.layer.1.mlp.wo"),
-    whole("enc.blk.{}.ffn_gate_inp", "encoder.block.{}.layer.1.mlp.router.classifier"),
-    whole("enc.blk.{}.ffn_up_exp.{}", "encoder.block.{}.layer.1.mlp.experts.expert_{}.wi"),
-    whole("enc.blk.{}.ffn_down_exp.{}", "encoder.block.{}.layer.1.mlp.experts.expert_{}.wo"),
-    whole("dec.blk.{}.ffn_single", "decoder.block.{}.layer.2.mlp.wi"),
-    whole("dec.blk.{}.ffn_down", "decoder.block.{}.layer.2.mlp.wo"),
-    whole("dec.blk.{}.ffn_gate_inp", "decoder.block.{}.layer.2.mlp.router.classifier"),
-    whole("dec.blk.{}.ffn_up_exp.{}", "decoder.block.{}.layer.2.mlp.experts.expert_{}.wi"),
-    whole("dec.blk.{}.ffn_down_exp.{}", "decoder.block.{}.layer.2.mlp.experts.expert_{}.wo"),
+    whole!("enc.blk.{}.ffn_single", "encoder.block.{}.layer.1.mlp.wi"),
+    whole!("enc.blk.{}.ffn_down", "encoder.block.{}.layer.1.mlp.wo"),
+    whole!("enc.blk.{}.ffn_gate_inp", "encoder.block.{}.layer.1.mlp.router.classifier"),
+    whole!("enc.blk.{}.ffn_up_exp.{}", "encoder.block.{}.layer.1.mlp.experts.expert_{}.wi"),
+    whole!("enc.blk.{}.ffn_down_exp.{}", "encoder.block.{}.layer.1.mlp.experts.expert_{}.wo"),
+    whole!("dec.blk.{}.ffn_single", "decoder.block.{}.layer.2.mlp.wi"),
+    whole!("dec.blk.{}.ffn_down", "decoder.block.{}.layer.2.mlp.wo"),
+    whole!("dec.blk.{}.ffn_gate_inp", "decoder.block.{}.layer.2.mlp.router.classifier"),
+    whole!("dec.blk.{}.ffn_up_exp.{}", "decoder.block.{}.layer.2.mlp.experts.expert_{}.wi"),
+    whole!("dec.blk.{}.ffn_down_exp.{}", "decoder.block.{}.layer.2.mlp.experts.expert_{}.wo"),
 ];
 
-const RULES: [TensorRule; OWN.len() + t5::RULES.len()] = tensor_map::joined(&OWN, t5::RULES);
+const RULES: &[&[TensorRule]] = &[&OWN, t5::RULES];

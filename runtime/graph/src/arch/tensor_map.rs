@@ -4,19 +4,38 @@ use super::ModelConfig;
 use super::model_config::StateSizes;
 
 /// Where a source stores a tensor and in which layout. `{}` stands for the layer index. Names omit `.weight` and
-/// `.bias`, and the rule applies to both; if `name` includes either, the rule applies to that tensor only, and `source`
-/// is a full name.
+/// `.bias`, and the rule applies to both; if our name includes either, the rule applies to that tensor only, and the
+/// source's name is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRule {
-    /// The name in a `.siskin` file.
-    pub name: &'static str,
-    /// The name in the source.
-    pub source: &'static str,
+    /// `NAME = SOURCE` in one string: every pointer costs a shared library 40 bytes, and there are more than a thousand rules.
+    names: &'static str,
     /// The transform.
     pub take: TensorTransform,
 }
 
-/// The transform from a source's tensor to ours.
+impl TensorRule {
+    /// Creates a rule from `NAME = SOURCE`.
+    pub const fn new(names: &'static str, take: TensorTransform) -> Self {
+        Self { names, take }
+    }
+
+    /// Returns the name in a `.siskin` file.
+    pub fn name(&self) -> &'static str {
+        self.split().0
+    }
+
+    /// Returns the name in the source.
+    pub fn source(&self) -> &'static str {
+        self.split().1
+    }
+
+    fn split(&self) -> (&'static str, &'static str) {
+        self.names.split_once(" = ").unwrap_or((self.names, ""))
+    }
+}
+
+/// The transform from a source's tensor to ours. Small, as rules are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorTransform {
     /// Unchanged.
@@ -29,36 +48,36 @@ pub enum TensorTransform {
     /// value; ours are all queries, then all keys, then all values.
     GroupedQkv,
     /// Conv1d weight with this kernel size: source rows are inputs × kernel positions, ours kernel positions × inputs.
-    Neighbors(usize),
+    Neighbors(u16),
     /// Several tensors are concatenated row-wise in one, by the index in our name: `of` tensors per index, of which
     /// this is `part`.
     Stacked {
         /// Tensors per index.
-        of: usize,
+        of: u16,
         /// The one to take.
-        part: usize,
+        part: u16,
     },
     /// The tensor of this index in a row-wise concatenation of several.
-    Chunk(usize),
+    Chunk(u16),
     /// Several tensors are concatenated by the index in our name, each with inputs as rows; of every `of` adjacent
     /// outputs, `part` is taken.
     StackedAcross {
         /// Interleaved outputs.
-        of: usize,
+        of: u16,
         /// The one to take.
-        part: usize,
+        part: u16,
     },
     /// The same for the tensor of a fixed index.
     Across {
         /// The index.
-        chunk: usize,
+        chunk: u16,
         /// Interleaved outputs.
-        of: usize,
+        of: u16,
         /// The one to take.
-        part: usize,
+        part: u16,
     },
     /// The first (0) or the second (1) half of the rows of each head.
-    HalfOfHeads(usize),
+    HalfOfHeads(u16),
     /// A part of the input projection of linear attention, if the source groups all parts by key head.
     OfState(StatePart),
     /// The rows of each head are interleaved rotated pairs (0, E/2, 1, E/2 + 1, …), as in llama.cpp.
@@ -109,10 +128,10 @@ impl TensorTransform {
         let size = model_config.head_size;
         match self {
             Self::Whole | Self::Transposed | Self::PlusOne | Self::Neighbors(_) => row,
-            Self::Stacked { part, .. } => part * rows + row,
-            Self::Chunk(chunk) | Self::Across { chunk, .. } => chunk * rows + row,
+            Self::Stacked { part, .. } => usize::from(part) * rows + row,
+            Self::Chunk(chunk) | Self::Across { chunk, .. } => usize::from(chunk) * rows + row,
             Self::StackedAcross { .. } => row,
-            Self::HalfOfHeads(half) => (row / size * 2 + half) * size + row % size,
+            Self::HalfOfHeads(half) => (row / size * 2 + usize::from(half)) * size + row % size,
             Self::OfState(part) => part.source_row(row, &model_config.state),
             Self::GroupedQkv => {
                 let (heads, keys) = (model_config.heads, model_config.kv_heads);
@@ -131,17 +150,6 @@ impl TensorTransform {
             }
         }
     }
-}
-
-/// Concatenates two lists.
-pub(super) const fn joined<const N: usize>(first: &[TensorRule], second: &[TensorRule]) -> [TensorRule; N] {
-    let mut rules = [TensorRule { name: "", source: "", take: TensorTransform::Whole }; N];
-    let mut i = 0;
-    while i < N {
-        rules[i] = if i < first.len() { first[i] } else { second[i - first.len()] };
-        i += 1;
-    }
-    rules
 }
 
 #[cfg(test)]

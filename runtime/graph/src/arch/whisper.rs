@@ -7,9 +7,7 @@ use super::descriptor::{
     Ctranslate2Config, Ctranslate2Source, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization,
     ModelType, OnnxNames, Tasks, TokenizerDefaults,
 };
-use super::{
-    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map,
-};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology};
 use crate::{ActivationFunction, Builder, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
@@ -43,7 +41,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             defaults: &[("activation_function", Word("gelu")), ("scale_embedding", Flag(false))],
         }],
         prefix: "model",
-        rules: &RULES,
+        rules: RULES,
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -60,13 +58,13 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 /// The tensor map of the parts before the layers, which are BART's.
 const OWN: [TensorRule; 4] = [
-    taken("enc.conv1", "model.encoder.conv1", TensorTransform::Neighbors(3)),
-    taken("enc.conv2", "model.encoder.conv2", TensorTransform::Neighbors(3)),
-    whole("token_embd", "model.decoder.embed_tokens"),
-    whole("output", "proj_out"),
+    taken!("enc.conv1", "model.encoder.conv1", TensorTransform::Neighbors(3)),
+    taken!("enc.conv2", "model.encoder.conv2", TensorTransform::Neighbors(3)),
+    whole!("token_embd", "model.decoder.embed_tokens"),
+    whole!("output", "proj_out"),
 ];
 
-const RULES: [TensorRule; OWN.len() + bart::RULES.len()] = tensor_map::joined(&OWN, bart::RULES);
+const RULES: &[&[TensorRule]] = &[&OWN, bart::RULES];
 
 fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     let mut model_config = bart::side(config, side)?;

@@ -9,7 +9,7 @@ pub struct GgufConfig {
     /// The `general.architecture` values, the usual one first; empty if llama.cpp has none.
     pub architectures: &'static [&'static str],
     /// The tensor map, for tensors with other names or layouts only.
-    pub rules: &'static [TensorRule],
+    pub rules: &'static [&'static [TensorRule]],
     /// The metadata keys, for models from formats that have other keys.
     pub keys: GgufKeys,
 }

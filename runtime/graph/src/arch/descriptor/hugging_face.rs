@@ -13,8 +13,8 @@ pub struct HuggingFaceConfig {
     pub model_types: &'static [ModelType],
     /// The module under which the classes with heads have the model without one; empty if there is none.
     pub prefix: &'static str,
-    /// The tensor map.
-    pub rules: &'static [TensorRule],
+    /// The tensor map, as lists that several families share; the first rule that matches applies.
+    pub rules: &'static [&'static [TensorRule]],
     /// The keys of the configuration, for models from formats that have other keys.
     pub keys: HuggingFaceKeys,
 }
