@@ -3,7 +3,6 @@
 #include "machine.h"
 #include "races.h"
 
-#include <csetjmp>
 #include <csignal>
 #include <link.h>
 #include <memory>
@@ -19,9 +18,17 @@ unsigned char* shared_memory;
 size_t shared_size;
 uint64_t progress;
 
-// The `__shared__` variables of all kernels.
+// The `__shared__` variables of all kernels. A kernel uses few of them: a launch makes their pages inaccessible, and the
+// first access to a page adds it to those that each block has of its own.
 static unsigned char* static_shared;
 static size_t static_shared_size;
+
+struct Span {
+    size_t offset, bytes;
+};
+
+// The parts of static shared memory that the kernel has used, and pages with other variables.
+static std::vector<Span> used_statics;
 
 static const size_t STACK_SIZE = 128 << 10;
 static const size_t MAX_SHARED = 227 << 10;
@@ -29,8 +36,11 @@ static const int MAX_THREADS = 1024;
 // Rounds in which threads only poll counters that do not change, before this is a deadlock.
 static const int MAX_POLLS = 1000;
 
+// Where to continue, for __builtin_setjmp: setjmp would spend more time than many a thread between two barriers.
+typedef void* Place[5];
+
 struct Fiber : Thread {
-    jmp_buf place;
+    Place place;
     ucontext_t start;
     unsigned char* stack = nullptr;
     bool started = false;
@@ -55,7 +65,7 @@ static std::vector<std::unique_ptr<Block>> resident;
 static Block* active;
 static size_t resident_blocks = 1;
 static uint64_t polls;
-static jmp_buf scheduler;
+static Place scheduler;
 static const Entry* kernel;
 static const uint64_t* arguments;
 static std::string failure;
@@ -73,8 +83,11 @@ static size_t random_below(size_t limit) {
     return (x ^ x >> 31) % limit;
 }
 
+// A function that calls __builtin_setjmp must not call __builtin_longjmp.
+[[noreturn]] __attribute__((noinline)) static void continue_at(Place& place) { __builtin_longjmp(place, 1); }
+
 void yield() {
-    if (!_setjmp(static_cast<Fiber*>(current)->place)) _longjmp(scheduler, 1);
+    if (!__builtin_setjmp(static_cast<Fiber*>(current)->place)) continue_at(scheduler);
 }
 
 void fail(const char* what) {
@@ -82,12 +95,17 @@ void fail(const char* what) {
     snprintf(text, sizeof text, "%s: %s (block %u %u %u, thread %d)", kernel->name, what, blockIdx.x, blockIdx.y,
              blockIdx.z, current->number);
     if (failure.empty()) failure = text;
-    _longjmp(scheduler, 2);
+    continue_at(scheduler);
+}
+
+static size_t page_size() {
+    static const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    return size;
 }
 
 // Memory followed by an inaccessible guard page.
 static unsigned char* allocate_guarded(size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t page = page_size();
     size_t padded = (bytes + 15) / 16 * 16, pages = (padded + page - 1) / page * page + page;
     void* all = mmap(nullptr, pages + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED || mprotect(all, pages, PROT_READ | PROT_WRITE) != 0) {
@@ -114,6 +132,32 @@ static int find_static_shared(dl_phdr_info* program, size_t, void*) {
         static_shared_size = program->dlpi_phdr[i].p_memsz;
     }
     return 1;
+}
+
+// Makes the pages of static shared memory inaccessible, except those that other variables share.
+static void protect_statics() {
+    size_t first = (size_t)static_shared, end = first + static_shared_size, page = page_size();
+    size_t inner = (first + page - 1) / page * page, inner_end = end / page * page;
+    used_statics.clear();
+    if (inner >= inner_end) {
+        used_statics.push_back({0, static_shared_size});
+        return;
+    }
+    mprotect((void*)inner, inner_end - inner, PROT_NONE);
+    used_statics.push_back({0, inner - first});
+    used_statics.push_back({inner_end - first, end - inner_end});
+}
+
+// Adds the page of static shared memory at an address, if it is inaccessible.
+static bool use_statics(const void* at) {
+    if (!contains(static_shared, static_shared_size, at, 1)) return false;
+    unsigned char* page = (unsigned char*)((size_t)at / page_size() * page_size());
+    if (mprotect(page, page_size(), PROT_READ | PROT_WRITE) != 0) return false;
+    Span span = {(size_t)(page - static_shared), page_size()};
+    used_statics.push_back(span);
+    memset(page, 0xff, span.bytes);
+    for (auto& block : resident) memset(block->statics.data() + span.offset, 0xff, span.bytes);
+    return true;
 }
 
 static void leave_group(Group& group) {
@@ -168,8 +212,8 @@ static void fiber_main() {
 static void resume(Fiber& fiber) {
     current = &fiber;
     threadIdx = {(unsigned)fiber.number, 0, 0};
-    if (int result = _setjmp(scheduler); result != 0) return;
-    if (fiber.started) _longjmp(fiber.place, 1);
+    if (__builtin_setjmp(scheduler)) return;
+    if (fiber.started) continue_at(fiber.place);
     fiber.started = true;
     getcontext(&fiber.start);
     if (!fiber.stack) fiber.stack = (unsigned char*)malloc(STACK_SIZE);
@@ -183,8 +227,11 @@ static void resume(Fiber& fiber) {
 // Selects the block whose threads run.
 static void activate(Block& block) {
     if (active == &block) return;
-    if (active) memcpy(active->statics.data(), static_shared, static_shared_size);
-    memcpy(static_shared, block.statics.data(), static_shared_size);
+    for (Span used : used_statics) {
+        unsigned char* here = static_shared + used.offset;
+        if (active) memcpy(active->statics.data() + used.offset, here, used.bytes);
+        memcpy(here, block.statics.data() + used.offset, used.bytes);
+    }
     active = &block;
     block_group = &block.group;
     warps_of_block = block.warps;
@@ -209,7 +256,7 @@ static void begin(Block& block, Dim3 index, int threads) {
         block.fibers[i].copies.assign(1, {});
         block.fibers[i].done = false;
     }
-    memset(block.statics.data(), 0xff, static_shared_size);
+    for (Span used : used_statics) memset(block.statics.data() + used.offset, 0xff, used.bytes);
     activate(block);
     memset(shared_memory, 0xff, shared_size);
     begin_watch(block.watch, {{"dynamic", shared_memory, shared_size}, {"static", static_shared, static_shared_size}});
@@ -327,11 +374,13 @@ static void launch() {
     shared_size = shared;
     gridDim = {(unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2]};
     blockDim = {(unsigned)threads, 1, 1};
+    protect_statics();
     run_grid(grid, (int)threads);
     answer_text(failure);
 }
 
-static void on_fault(int) {
+static void on_fault(int, siginfo_t* fault, void*) {
+    if (use_statics(fault->si_addr)) return;
     static char text[200];
     int length = snprintf(text, sizeof text, "%s accesses memory out of bounds (block %u %u %u, thread %d)\n",
                           kernel ? kernel->name : "the host", blockIdx.x, blockIdx.y, blockIdx.z,
@@ -348,8 +397,8 @@ int main() {
     stack.ss_size = sizeof signal_stack;
     sigaltstack(&stack, nullptr);
     struct sigaction action = {};
-    action.sa_handler = on_fault;
-    action.sa_flags = SA_ONSTACK;
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
     sigaction(SIGSEGV, &action, nullptr);
     sigaction(SIGBUS, &action, nullptr);
     for (int request; (request = getchar()) != EOF;) {

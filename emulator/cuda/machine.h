@@ -34,10 +34,13 @@ struct Group {
     const char* barrier = nullptr;
 };
 
+// Words that a lane can publish to the others at once.
+const int WORDS = 6;
+
 struct Warp : Group {
     // Counts sync_warp().
     unsigned epoch = 0;
-    uint64_t words[2][32][4];
+    uint64_t words[2][32][WORDS];
 };
 
 struct Copy {
@@ -69,7 +72,9 @@ void finish_copy(Copy& copy);
 [[noreturn]] void fail(const char* what);
 
 inline void wait_in(Group& group, const char* barrier) {
-    if (group.arrived > 0 && strcmp(group.barrier, barrier) != 0) fail("divergence: threads wait at different barriers");
+    if (group.arrived > 0 && group.barrier != barrier && strcmp(group.barrier, barrier) != 0) {
+        fail("divergence: threads wait at different barriers");
+    }
     group.barrier = barrier;
     group.arrived++;
     progress++;
@@ -92,9 +97,9 @@ inline void sync_warp() {
 }
 
 // Publishes words to the other lanes of the warp and returns the words of all lanes.
-template <class... X> inline uint64_t (*exchange(const char* what, X... words))[4] {
+template <class... X> inline uint64_t (*exchange(const char* what, X... words))[WORDS] {
     Warp& warp = own_warp();
-    uint64_t(*words_of_lanes)[4] = warp.words[warp.generation & 1];
+    uint64_t(*words_of_lanes)[WORDS] = warp.words[warp.generation & 1];
     uint64_t all[] = {(uint64_t)words...};
     if (warp.alive != 32) fail("a lane of a warp-wide operation has returned");
     for (size_t i = 0; i < sizeof...(words); i++) words_of_lanes[lane()][i] = all[i];
@@ -191,18 +196,18 @@ inline float exp2_approx(float x) { return std::exp2(x); }
 inline unsigned char* dynamic_shared_memory() { return shared_memory; }
 
 // Rows of four matrices, of all lanes.
-inline uint64_t (*matrix_rows(const char* what, const void* row))[4] {
+inline uint64_t (*matrix_rows(const char* what, const void* row))[WORDS] {
     if ((uint64_t)row % 16 != 0) fail("a matrix row is not aligned to 16 bytes");
     if (!is_shared(row, 16)) fail("a matrix row is not in shared memory");
     return exchange(what, row);
 }
 
-inline unsigned short matrix_number(uint64_t (*rows)[4], int matrix, int row, int column) {
+inline unsigned short matrix_number(uint64_t (*rows)[WORDS], int matrix, int row, int column) {
     return ((const unsigned short*)rows[8 * matrix + row][0])[column];
 }
 
 inline void ldmatrix(unsigned (&to)[4], const void* row) {
-    uint64_t(*rows)[4] = matrix_rows("ldmatrix", row);
+    uint64_t(*rows)[WORDS] = matrix_rows("ldmatrix", row);
     int own_row = lane() / 4, column = lane() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         to[i] = matrix_number(rows, i, own_row, column) | (unsigned)matrix_number(rows, i, own_row, column + 1) << 16;
@@ -210,36 +215,39 @@ inline void ldmatrix(unsigned (&to)[4], const void* row) {
 }
 
 inline void ldmatrix_transposed(unsigned (&to)[4], const void* row) {
-    uint64_t(*rows)[4] = matrix_rows("ldmatrix_transposed", row);
+    uint64_t(*rows)[WORDS] = matrix_rows("ldmatrix_transposed", row);
     int own_row = lane() / 4, column = lane() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         to[i] = matrix_number(rows, i, column, own_row) | (unsigned)matrix_number(rows, i, column + 1, own_row) << 16;
     }
 }
 
-template <class T> inline float half_of(uint64_t word, int which) {
-    T x;
-    x.bits = (unsigned short)(word >> (16 * which));
-    return to_f32(x);
+// Both numbers of a word, as floats.
+template <class T> inline uint64_t floats_of(T, unsigned word) {
+    T low, high;
+    low.bits = (unsigned short)word;
+    high.bits = (unsigned short)(word >> 16);
+    return as_word(to_f32(low)) | as_word(to_f32(high)) << 32;
 }
 
 template <class T>
-inline void mma(T, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    auto word = [](unsigned low, unsigned high) { return (uint64_t)high << 32 | low; };
-    uint64_t(*lanes)[4] = exchange("mma", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
+inline void mma(T type, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    // Of a, words 0 and 1 hold the first 8 columns: word 0 the rows below 8, word 1 the others. Words 2 and 3 hold the
+    // remaining columns.
+    uint64_t(*lanes)[WORDS] = exchange("mma", floats_of(type, a[0]), floats_of(type, a[1]), floats_of(type, a[2]),
+                                       floats_of(type, a[3]), floats_of(type, b0), floats_of(type, b1));
     int own_row = lane() / 4, column = lane() % 4 * 2;
-    // The own rows of a, 8 apart, and the own columns of b. Of a, words 0 and 1 hold the first 8 columns: word 0 the
-    // rows below 8, word 1 the others. Words 2 and 3 hold the remaining columns.
-    double rows[2][16], columns[2][16];
-    for (int k = 0; k < 16; k++) {
+    // The own rows of a, 8 apart, and the own columns of b.
+    float rows[2][16], columns[2][16];
+    for (int k = 0; k < 16; k += 2) {
         for (int i = 0; i < 2; i++) {
-            rows[i][k] = half_of<T>(lanes[own_row * 4 + k % 8 / 2][k / 8] >> (32 * i), k % 2);
-            columns[i][k] = half_of<T>(lanes[(column + i) * 4 + k % 8 / 2][2] >> (32 * (k / 8)), k % 2);
+            memcpy(&rows[i][k], &lanes[own_row * 4 + k % 8 / 2][k / 8 * 2 + i], 8);
+            memcpy(&columns[i][k], &lanes[(column + i) * 4 + k % 8 / 2][4 + k / 8], 8);
         }
     }
     for (int i = 0; i < 4; i++) {
         double sum = sums[i];
-        for (int k = 0; k < 16; k++) sum += rows[i / 2][k] * columns[i % 2][k];
+        for (int k = 0; k < 16; k++) sum += (double)rows[i / 2][k] * (double)columns[i % 2][k];
         sums[i] = (float)sum;
     }
 }
@@ -258,7 +266,7 @@ inline unsigned permute_bytes(unsigned a, unsigned b, unsigned selector) {
 
 inline void mma_bytes(int (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     auto word = [](unsigned low, unsigned high) { return (uint64_t)high << 32 | low; };
-    uint64_t(*lanes)[4] = exchange("mma_bytes", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
+    uint64_t(*lanes)[WORDS] = exchange("mma_bytes", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
     int own_row = lane() / 4, column = lane() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         int sum = sums[i];
