@@ -66,6 +66,19 @@ def made_up(source, depth=0):
     return schema
 
 
+def default_draft(schema):
+    """Returns the draft of which the compiler reads a schema that does not say it."""
+    return jsonschema.Draft4Validator if has_flags(schema) else jsonschema.Draft202012Validator
+
+
+def has_flags(schema):
+    """Returns whether `exclusiveMaximum` or `exclusiveMinimum` is a flag, as in draft 4 and OpenAPI 3.0."""
+    if isinstance(schema, dict):
+        flags = (schema.get(f"exclusive{bound}") for bound in ["Maximum", "Minimum"])
+        return any(isinstance(flag, bool) for flag in flags) or any(map(has_flags, schema.values()))
+    return isinstance(schema, list) and any(map(has_flags, schema))
+
+
 def main():
     outputs, model, suite = sys.argv[1:4]
     count = int(sys.argv[4]) if len(sys.argv) > 4 else None
@@ -86,8 +99,7 @@ def main():
             if not error.startswith("json_schema"):
                 wrong.append((schema, error))
             continue
-        # As the compiler reads a schema that does not say of which draft it is.
-        validators = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+        validators = jsonschema.validators.validator_for(schema, default_draft(schema))
         for text in result["texts"]:
             if text is None:
                 results["longer than the limit"] += 1

@@ -17,6 +17,9 @@ const MAX_TOKENS: usize = 600;
 
 struct Outputs {
     model: Model,
+    /// The tokens that end a text, and those that close something.
+    ends: Vec<u32>,
+    closing: Vec<u32>,
     random: u64,
     compile: Vec<Duration>,
     masks: Vec<Duration>,
@@ -30,10 +33,7 @@ fn main() -> ExitCode {
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
     let outcome = open_any(std::path::Path::new(&path), &OpenOptions::default())
         .and_then(|file| Model::from_file(file, &siskin::ModelOptions::default()))
-        .and_then(|model| {
-            let (compile, masks) = (Vec::new(), Vec::new());
-            Outputs { model, random: 1, compile, masks, tokens: 0, forced: 0 }.run(rounds)
-        });
+        .and_then(|model| Outputs::new(model)?.run(rounds));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -44,6 +44,20 @@ fn main() -> ExitCode {
 }
 
 impl Outputs {
+    fn new(model: Model) -> Result<Self> {
+        let mut closing = Vec::new();
+        for id in 0..model.config().vocabulary as u32 {
+            // Some models have more rows than tokens.
+            let piece = model.tokenizer()?.piece(id, false);
+            if piece.is_ok_and(|piece| matches!(&*piece, b"\"" | b"}" | b"]" | b"\"}" | b"\"]" | b"0" | b","))
+            {
+                closing.push(id);
+            }
+        }
+        let (ends, compile, masks) = (model.end_ids().to_vec(), Vec::new(), Vec::new());
+        Ok(Self { model, ends, closing, random: 1, compile, masks, tokens: 0, forced: 0 })
+    }
+
     fn run(&mut self, rounds: usize) -> Result<()> {
         let mut out = std::io::stdout().lock();
         for line in std::io::stdin().lock().lines() {
@@ -106,31 +120,16 @@ impl Outputs {
 
     /// Chooses a token: the end if it is allowed, and else any; more and more often one that closes something.
     fn choose(&mut self, mask: &TokenMask, step: usize) -> Option<u32> {
-        let ends = self.model.end_ids();
-        if ends.iter().any(|&id| mask.allows(id)) && self.random >> 40 & 1 == 0 {
+        if self.ends.iter().any(|&id| mask.allows(id)) && self.random >> 40 & 1 == 0 {
             return None;
         }
-        let vocabulary = self.model.config().vocabulary as u32;
-        let allowed = |id: &u32| mask.allows(*id) && !ends.contains(id);
-        let closes = |id: &u32| {
-            let piece = self.model.tokenizer().and_then(|tokenizer| tokenizer.piece(*id, false));
-            piece.is_ok_and(|piece| matches!(&*piece, b"\"" | b"}" | b"]" | b"\"}" | b"\"]" | b"0" | b","))
-        };
-        let closing: Vec<u32> = (0..vocabulary).filter(allowed).filter(closes).collect();
-        let all: Vec<u32> =
-            if closing.is_empty() { (0..vocabulary).filter(allowed).collect() } else { closing };
-        let any = (0..vocabulary).filter(allowed).count();
-        if all.is_empty() {
-            return None;
-        }
-        if any > all.len() && self.next(8) > step / 8 {
-            let at = self.next(any);
-            return (0..vocabulary)
-                .filter(|id| mask.allows(*id) && !self.model.end_ids().contains(id))
-                .nth(at);
-        }
-        let at = self.next(all.len());
-        Some(all[at])
+        let allowed = |id: &u32| mask.allows(*id) && !self.ends.contains(id);
+        let all: Vec<u32> = (0..self.model.config().vocabulary as u32).filter(allowed).collect();
+        let closing: Vec<u32> = self.closing.iter().copied().filter(allowed).collect();
+        let closes = !closing.is_empty() && (closing.len() == all.len() || self.next(8) <= step / 8);
+        let choices = if closes { closing } else { all };
+        let at = self.next(choices.len());
+        choices.get(at).copied()
     }
 }
 
