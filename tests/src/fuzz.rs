@@ -115,6 +115,45 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
     Some(data)
 }
 
+/// Like [`reseal`], with the hashes of the blocks of a `.siskin-kv` file; `docs/format-kv.md` describes their offsets.
+pub fn reseal_blocks(data: &[u8]) -> Option<Vec<u8>> {
+    const RECORD: usize = 48;
+    let mut data = reseal(data)?;
+    let word = |data: &[u8], at: usize| Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?) as usize);
+    let entry = |data: &[u8], kind: usize| {
+        let count = word(data, 12)?.min(data.len().saturating_sub(64) / 64);
+        let entry = (1..=count).map(|index| index * 64).find(|&entry| word(data, entry) == Some(kind))?;
+        let start = word(data, entry + 8)?;
+        let end = start.checked_add(word(data, entry + 16)?).filter(|&end| end <= data.len())?;
+        Some((entry, start..end))
+    };
+    let (_, layout) = entry(&data, 2)?;
+    let mut words = Vec::new();
+    let mut at = layout.start + 8;
+    while at < layout.end {
+        words.push(word(&data, at + 12)?);
+        at = at.checked_add(20)?.checked_add(word(&data, at + 16)?.checked_next_multiple_of(4)?)?;
+    }
+    let (_, table) = entry(&data, 4)?;
+    let mut all = blake3::Hasher::new();
+    for record in (table.start..table.end.saturating_sub(RECORD - 1)).step_by(RECORD) {
+        let (group, start) = (word(&data, record)?, word(&data, record + 8)?);
+        let end = words.get(group).and_then(|words| words.checked_mul(4)?.checked_add(start));
+        let block = end.and_then(|end| data.get(start..end)).unwrap_or_default();
+        let hash = blake3::hash(block);
+        data[record + 16..record + RECORD].copy_from_slice(hash.as_bytes());
+        all.update(hash.as_bytes());
+    }
+    let (blocks, _) = entry(&data, 5)?;
+    let mut data = reseal(&data)?;
+    data[blocks + 32..blocks + 64].copy_from_slice(all.finalize().as_bytes());
+    let end = 64 + 64 * word(&data, 12)?.min(data.len().saturating_sub(64) / 64);
+    data[32..64].fill(0);
+    let hash = blake3::hash(data.get(..end)?);
+    data[32..64].copy_from_slice(hash.as_bytes());
+    Some(data)
+}
+
 /// Loads an untrusted result cache file: unchanged, and with a corrected hash.
 pub fn result_cache(data: &[u8]) {
     use siskin::result_cache::{Key, ResultCache, ResultCacheOptions};
@@ -240,19 +279,13 @@ pub fn safetensors(data: &[u8]) {
     let _ = siskin_convert::import::safetensors::parse(siskin::file::Bytes::new(data.to_vec()));
 }
 
-/// Restores an untrusted saved session: unchanged, and with the identity of the model and a corrected hash. If it is
-/// accepted, generation continues and the session can be saved.
+/// Restores an untrusted saved session: unchanged, and with corrected hashes. If it is accepted, generation continues
+/// and the session can be saved.
 pub fn session(data: &[u8]) {
     let Ok(mut session) = small_session() else { return };
     let _ = session.restore(data);
-    let Some(body) = data.len().checked_sub(blake3::OUT_LEN).and_then(|end| data.get(..end)) else { return };
-    let (Ok(own), mut body) = (session.save(), body.to_vec()) else { return };
-    // Magic, version and identity; tests/data/fuzz/session comes from an earlier build of the model.
-    let (Some(told), Some(right)) = (body.get_mut(..44), own.get(..44)) else { return };
-    told.copy_from_slice(right);
-    let hash = blake3::hash(&body);
-    body.extend(hash.as_bytes());
-    if session.restore(&body).is_ok() {
+    let Some(sealed) = reseal_blocks(data) else { return };
+    if session.restore(&sealed).is_ok() {
         let _ = session.prefill(&[1]);
         let _ = session.next_token();
         let _ = session.save();

@@ -18,6 +18,7 @@ use crate::thread_pool::SharedThreadPool;
 use crate::{Batch, Executable, ForwardInput, ForwardPass, MemoryUse, ModelPart};
 use batch_builder::BatchBuilder;
 use forward_passes::ForwardPasses;
+use siskin_format::kv::{KvFileWriter, KvLayout};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::StreamingWindow;
 use siskin_kernels::ops::attention::CacheType;
@@ -242,14 +243,19 @@ impl Context {
         copied.and(reserved)
     }
 
-    /// Appends the state of a sequence to `out`; returns its prefix length (tokens that attend to each other
+    /// Appends the blocks of a sequence to `out`; returns its prefix length (tokens that attend to each other
     /// bidirectionally) and its expected length.
-    pub fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
+    pub fn save(&self, sequence: usize, out: &mut KvFileWriter) -> Result<(usize, usize)> {
         if !self.model.capabilities.kv_cache {
             let message = format!("the {} backend has no KV cache to save", self.model.device);
             return Err(Error::unsupported("session", message));
         }
         self.table.save(sequence, self.executable.block_storage(), out)
+    }
+
+    /// Returns the layout of the KV cache in saved states.
+    pub fn kv_layout(&self) -> Result<KvLayout> {
+        self.table.kv_layout(self.executable.block_storage())
     }
 
     /// Restores a saved state into `sequence`. On an error the sequence is unchanged, or empty if forks have taken its

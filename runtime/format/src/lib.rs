@@ -20,9 +20,11 @@
 //! `docs/format.md` specifies every byte.
 
 mod cargo_feature;
+mod container;
 mod error;
 pub mod file;
 mod json_fields;
+pub mod kv;
 pub mod type_errors;
 
 pub use cargo_feature::CargoFeature;

@@ -1,31 +1,20 @@
-//! Saves a sequence's blocks as words, and restores them.
+//! Saves a sequence's blocks to a `.siskin-kv` file, and restores them.
 //!
 //! Saved data is untrusted: it is rejected if blocks are missing that the sequence would attend to.
 
-use super::{BlockId, BlockTable, KvGroupKind, NO_BLOCK, Sequence, SequenceId, SlidingWindow};
+use super::{BLOCK, BlockId, BlockTable, KvGroupKind, NO_BLOCK, Sequence, SequenceId, SlidingWindow};
 use crate::BlockStorage;
+use siskin_format::kv::{KvFile, KvFileWriter, KvGroup, KvLayout, KvPositions};
 use siskin_format::{Error, ErrorKind, Result};
 
-/// Marks a block that the sequence has dropped.
-const ABSENT: u32 = 0;
-const PRESENT: u32 = 1;
-
-/// A saved sequence, validated as far as that is possible without a cache.
+/// A saved sequence.
 pub struct SavedSequence<'a> {
-    /// The number of tokens.
-    pub length: usize,
     /// The number of tokens that attend to each other bidirectionally.
     pub bidirectional_prefix: usize,
     /// The expected length in tokens.
     pub expected_length: usize,
-    words: &'a [[u8; 4]],
-}
-
-impl<'a> SavedSequence<'a> {
-    /// Wraps the saved blocks of a sequence of `length` tokens.
-    pub fn new((length, prefix, expected_length): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
-        Self { length, bidirectional_prefix: prefix, expected_length, words }
-    }
+    /// Its tokens and blocks.
+    pub file: &'a KvFile<'a>,
 }
 
 /// A block of a saved sequence.
@@ -35,25 +24,36 @@ struct SavedBlock<'a> {
     words: Option<&'a [[u8; 4]]>,
 }
 
-/// Returns a hash of the layout of a group's blocks: blocks of another layout are incompatible.
-fn layout_hash(kind: KvGroupKind, format: &str) -> u32 {
-    // These texts are a part of the format of saved sessions, and never change.
-    let kind = match kind {
-        KvGroupKind::Full => "Growing(None)".to_owned(),
-        KvGroupKind::SlidingWindow(SlidingWindow { window, sinks }) => {
-            format!("Growing(Some(Window {{ recent: {window}, first: {sinks} }}))")
-        }
-        KvGroupKind::Transient => "Passing".to_owned(),
-        KvGroupKind::CrossAttention => "Memory".to_owned(),
-        KvGroupKind::RecurrentState => "State".to_owned(),
+/// Returns which positions a group keeps.
+fn positions(kind: KvGroupKind) -> Result<KvPositions> {
+    let number = |number: usize| {
+        u32::try_from(number).map_err(|_| Error::unsupported("session", "too long to be saved"))
     };
-    let hash = blake3::hash(format!("{kind} {format}").as_bytes());
-    u32::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1], hash.as_bytes()[2], hash.as_bytes()[3]])
+    Ok(match kind {
+        KvGroupKind::Full => KvPositions::Full,
+        KvGroupKind::SlidingWindow(SlidingWindow { window, sinks }) => {
+            KvPositions::SlidingWindow { window: number(window)?, sinks: number(sinks)? }
+        }
+        KvGroupKind::Transient => KvPositions::Transient,
+        KvGroupKind::CrossAttention => KvPositions::CrossAttention,
+        KvGroupKind::RecurrentState => KvPositions::RecurrentState,
+    })
 }
 
 impl BlockTable {
-    /// Appends the blocks of a sequence, whose contents are in `storage`: for each group its layout hash, the number of
-    /// blocks, the blocks. Returns the prefix length and the expected length.
+    /// Returns the layout of the blocks in `storage`.
+    pub fn kv_layout(&self, storage: &dyn BlockStorage) -> Result<KvLayout> {
+        let group = |(number, group): (usize, &super::BlockPool)| {
+            let format = storage.format(number)?;
+            let positions = positions(group.kind)?;
+            Ok(KvGroup { positions, block_words: format.words as u32, block_format: format.name })
+        };
+        let groups = self.groups.iter().enumerate().map(group).collect::<Result<_>>()?;
+        Ok(KvLayout { block_positions: BLOCK as u32, groups })
+    }
+
+    /// Appends the blocks of a sequence, whose contents are in `storage`. Returns the prefix length and the expected
+    /// length.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for sequences with an encoded input.
@@ -61,21 +61,16 @@ impl BlockTable {
         &self,
         id: SequenceId,
         storage: &dyn BlockStorage,
-        out: &mut Vec<u8>,
+        out: &mut KvFileWriter,
     ) -> Result<(usize, usize)> {
         let sequence = self.sequence(id)?;
         if sequence.encoded_length > 0 {
             return Err(Error::unsupported("session", "sessions with an encoded input cannot be saved"));
         }
         for (number, (group, blocks)) in self.groups.iter().zip(&sequence.blocks).enumerate() {
-            let format = storage.format(number)?;
-            out.extend(layout_hash(group.kind, &format.name).to_le_bytes());
-            let count = group.kind.blocks_of(sequence.length);
-            out.extend((count as u32).to_le_bytes());
-            for &block in &blocks[..count] {
-                out.extend(if block == NO_BLOCK { ABSENT } else { PRESENT }.to_le_bytes());
+            for (index, &block) in blocks[..group.kind.blocks_of(sequence.length)].iter().enumerate() {
                 if block != NO_BLOCK {
-                    storage.export(number, block, out)?;
+                    out.block(number, index, |out| storage.export(number, block, out))?;
                 }
             }
         }
@@ -93,46 +88,33 @@ impl BlockTable {
         saved: &SavedSequence<'a>,
         storage: &dyn BlockStorage,
     ) -> Result<Vec<SavedBlock<'a>>> {
-        let context = self.layout.options.context_length;
-        if saved.length > context {
-            let message = format!(
-                "{} tokens exceed the context length of {context}; use a larger context",
-                saved.length
-            );
+        let (context, length) = (self.layout.options.context_length, saved.file.tokens.len());
+        if length > context {
+            let message =
+                format!("{length} tokens exceed the context length of {context}; use a larger context");
             return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));
         }
-        if saved.bidirectional_prefix > saved.length {
+        if saved.bidirectional_prefix > length {
             return Err(Error::corrupt("saved.prefix", "longer than the sequence"));
         }
-        let mut rest = saved.words;
-        let mut take = |count: usize| {
-            let (taken, left) = rest.split_at_checked(count)?;
-            rest = left;
-            Some(taken)
-        };
-        let cut = || Error::corrupt("saved.cache", "truncated");
+        check_layout(&saved.file.layout, &self.kv_layout(storage)?)?;
         let mut found = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
-            let format = storage.format(number)?;
-            let &[hash, count] = take(2).ok_or_else(cut)? else { return Err(cut()) };
-            if u32::from_le_bytes(hash) != layout_hash(group.kind, &format.name) {
-                let message = "saved with a different cache type, window or context; use the same options";
-                return Err(Error::new(ErrorKind::Unsupported, "saved.cache", message));
+            let count = group.kind.blocks_of(length);
+            if saved.file.block_numbers(number).any(|index| index >= count) {
+                return Err(Error::corrupt("saved.blocks", "more blocks than the tokens have"));
             }
-            if u32::from_le_bytes(count) as usize != group.kind.blocks_of(saved.length) {
-                let message = "the number of blocks does not match the number of tokens";
-                return Err(Error::corrupt("saved.cache", message));
-            }
-            for index in 0..group.kind.blocks_of(saved.length) {
-                let is_present = take(1).ok_or_else(cut)? == [PRESENT.to_le_bytes()];
-                if !is_present && !group.kind.may_be_evicted(index, saved.length) {
-                    return Err(Error::corrupt("saved.cache", "lacks a block that its tokens attend to"));
+            for index in 0..count {
+                let words = saved.file.block(number, index)?;
+                if words.is_none() && !group.kind.may_be_evicted(index, length) {
+                    let message =
+                        format!("lacks block {index} of group {number}, which its tokens attend to");
+                    return Err(Error::corrupt("saved.blocks", message));
                 }
-                let words = is_present.then(|| take(format.words).ok_or_else(cut)).transpose()?;
                 found.push(SavedBlock { group: number, words });
             }
         }
-        if rest.is_empty() { Ok(found) } else { Err(Error::corrupt("saved.cache", "trailing bytes")) }
+        Ok(found)
     }
 
     /// Restores a saved sequence as a new one, with the contents of its blocks in `storage`.
@@ -154,12 +136,13 @@ impl BlockTable {
             storage.import(saved.group, block, words)
         };
         let outcome = found.iter().try_for_each(&mut restore);
+        let length = saved.file.tokens.len();
         let id = self.place(Sequence {
-            length: saved.length,
+            length,
             encoded_length: 0,
             global_tokens: 0,
             bidirectional_prefix: saved.bidirectional_prefix,
-            committed: saved.length,
+            committed: length,
             reserved: 0,
             expected_length: saved.expected_length,
             blocks,
@@ -168,5 +151,19 @@ impl BlockTable {
             self.remove(id);
         }
         outcome.map(|()| id)
+    }
+}
+
+/// Rejects blocks that this session cannot read, and names the difference.
+fn check_layout(saved: &KvLayout, own: &KvLayout) -> Result<()> {
+    let fail = |what: String| Err(Error::unsupported("saved.layout", what));
+    if saved.block_positions != own.block_positions || saved.groups.len() != own.groups.len() {
+        return fail("blocks of another length, or for other layers; save the session again".to_owned());
+    }
+    match saved.groups.iter().zip(&own.groups).find(|(saved, own)| saved != own) {
+        None => Ok(()),
+        Some((saved, own)) => fail(format!(
+            "keeps {saved}, and this session {own}; use the same cache type, window and context"
+        )),
     }
 }

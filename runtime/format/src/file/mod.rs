@@ -25,8 +25,8 @@ pub use no_follow::{append_no_follow, is_private, open_no_follow, reject_link};
 pub use table::{StorageRole, TensorSpec};
 pub use write::{FileWriter, TensorSink};
 
+use crate::container::{HEADER_BYTES, Hash, Section};
 use crate::{Error, ErrorKind, Result};
-use layout::{Hash, Section};
 use siskin_kernels::panel::PanelType;
 use std::collections::HashMap;
 use std::path::Path;
@@ -142,7 +142,7 @@ impl File {
     }
 
     fn parse(bytes: Bytes) -> Result<Self> {
-        let sections = layout::sections(&bytes)?;
+        let sections = layout::CONTAINER.sections(&bytes)?;
         let find = |kind| sections.iter().find(|section: &&Section| section.kind() == Some(kind));
         let need = |kind: SectionKind| {
             find(kind)
@@ -243,7 +243,7 @@ impl File {
     /// Returns the hash of the header and section table, which covers all other hashes: it identifies the file.
     pub fn identity(&self) -> [u8; 32] {
         let mut identity = [0; 32];
-        identity.copy_from_slice(&self.bytes[layout::HEADER_BYTES - 32..layout::HEADER_BYTES]);
+        identity.copy_from_slice(&self.bytes[HEADER_BYTES - 32..HEADER_BYTES]);
         identity
     }
 }

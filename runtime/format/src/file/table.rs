@@ -1,6 +1,7 @@
 //! The tensor table: one record per tensor.
 
-use super::layout::{FieldReader, Hash, TENSOR_ALIGNMENT};
+use super::layout::TENSOR_ALIGNMENT;
+use crate::container::{FieldReader, Hash};
 use crate::{Error, Result};
 use siskin_kernels::panel::PanelType;
 use std::collections::HashSet;

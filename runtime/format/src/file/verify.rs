@@ -1,7 +1,8 @@
 //! Verifies every byte of a file against its hashes.
 
-use super::layout::{self, HEADER_BYTES, MINOR, SECTION_BYTES, Section, SectionKind};
+use super::layout::{MINOR, SectionKind};
 use super::{File, table, write};
+use crate::container::{self, HEADER_BYTES, SECTION_BYTES, Section};
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes hashed between two progress reports.
@@ -13,8 +14,8 @@ impl File {
     ///
     /// `progress` is called with the bytes done and the total; returning `false` aborts.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        if (0..=MINOR).contains(&layout::minor(&self.bytes)) {
-            layout::check_reserved(&self.bytes, self.sections.len())?;
+        if (0..=MINOR).contains(&container::minor(&self.bytes)) {
+            container::check_reserved(&self.bytes, self.sections.len())?;
             table::check_reserved(&self.section(SectionKind::TensorTable).unwrap_or_default())?;
         }
         let mut work = Work { file: self, done: 0, progress };

@@ -1,11 +1,9 @@
 //! Writes a file from front to back; tensors are streamed.
 
-use super::layout::{
-    self, HEADER_BYTES, Hash, REQUIRED, SECTION_ALIGNMENT, SECTION_BYTES, Section, SectionKind,
-    TENSOR_ALIGNMENT,
-};
+use super::layout::{CONTAINER, SectionKind, TENSOR_ALIGNMENT};
 use super::metadata::Metadata;
 use super::table::{self, TensorRecord, TensorSpec};
+use crate::container::{HEADER_BYTES, Hash, REQUIRED, SECTION_ALIGNMENT, SECTION_BYTES, Section};
 use crate::{Error, ErrorKind, Result};
 use std::io::{Seek, SeekFrom, Write};
 
@@ -129,7 +127,7 @@ impl<W: Write + Seek + Send> FileWriter<W> {
         self.guarded(|writer| {
             writer.close_tensors()?;
             writer.add_section(SectionKind::Metadata, REQUIRED, &bytes)?;
-            let header = layout::encode(&writer.sections, writer.position);
+            let header = CONTAINER.encode(&writer.sections, writer.position);
             let io = |error| Error::io("header", &error);
             writer.out.seek(SeekFrom::Start(0)).map_err(io)?;
             writer.out.write_all(&header).map_err(io)?;
