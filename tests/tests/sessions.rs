@@ -392,9 +392,12 @@ fn a_saved_session_replaces_nothing_but_a_saved_session() {
         assert_eq!(session.save_to(&path).unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(std::fs::read(&path).unwrap(), file);
     }
-    // A new file, an empty one, and another saved session.
+    // A new file, an empty one, another saved session, and one of an earlier version.
     std::fs::write(&path, b"").unwrap();
-    for saved in [&path, &folder.join("new"), &path] {
+    let old = folder.join("old");
+    std::fs::write(&old, b"SISKSESS\x03\0\0\0").unwrap();
+    assert_eq!(session.restore_from(&old).unwrap_err().kind(), ErrorKind::Version);
+    for saved in [&path, &folder.join("new"), &path, &old] {
         session.save_to(saved).unwrap();
         session.restore_from(saved).unwrap();
     }

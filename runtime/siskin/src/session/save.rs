@@ -137,10 +137,12 @@ impl Session {
     }
 }
 
-/// Writes a saved session. Overwrites a non-empty file only if that is a saved session: a model's file is easily passed
-/// by mistake.
+/// Writes a saved session. Overwrites a non-empty file only if that is a saved session, of this format or the one before:
+/// a model's file is easily passed by mistake.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    AtomicFile::create_over(path, &[], &kv::MAGIC)?.commit_bytes(bytes)
+    let file = AtomicFile::create_over(path, &[], &kv::MAGIC)
+        .or_else(|error| AtomicFile::create_over(path, &[], OLD_MAGIC).map_err(|_| error))?;
+    file.commit_bytes(bytes)
 }
 
 /// What a session keeps beside its tokens and its KV cache, not yet validated against a session.
