@@ -47,7 +47,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "longformer",
-        rules: &[RULES],
+        rules: &[RULES, roberta::HEAD_RULES],
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -62,14 +62,6 @@ const RULES: &[TensorRule] = bert::trunk! {
     whole!("blk.{}.attn_global_q", "longformer.encoder.layer.{}.attention.self.query_global"),
     whole!("blk.{}.attn_global_k", "longformer.encoder.layer.{}.attention.self.key_global"),
     whole!("blk.{}.attn_global_v", "longformer.encoder.layer.{}.attention.self.value_global"),
-    whole!("cls", "classifier.dense"),
-    whole!("cls.output", "classifier.out_proj"),
-    whole!("labels", "classifier"),
-    whole!("answer", "qa_outputs"),
-    whole!("tokens", "lm_head.dense"),
-    whole!("tokens_norm", "lm_head.layer_norm"),
-    whole!("output", "lm_head.decoder"),
-    whole!("output_bias", "lm_head.bias"),
 };
 
 /// Returns the attention distance of each layer to either side: half of its window.

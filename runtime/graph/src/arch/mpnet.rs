@@ -7,7 +7,7 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, FamilyDescriptor, TensorRule, Topology};
+use super::{Family, FamilyDescriptor, TensorRule, Topology, roberta};
 use crate::{ActivationFunction, RelativePositionBias};
 
 pub(super) static FAMILY: Family = Family {
@@ -42,7 +42,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             ],
         }],
         prefix: "mpnet",
-        rules: &[RULES],
+        rules: &[RULES, roberta::HEAD_RULES],
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -71,12 +71,4 @@ const RULES: &[TensorRule] = &[
     whole!("blk.{}.ffn_up", "mpnet.encoder.layer.{}.intermediate.dense"),
     whole!("blk.{}.ffn_down", "mpnet.encoder.layer.{}.output.dense"),
     whole!("blk.{}.layer_output_norm", "mpnet.encoder.layer.{}.output.LayerNorm"),
-    whole!("cls", "classifier.dense"),
-    whole!("cls.output", "classifier.out_proj"),
-    whole!("labels", "classifier"),
-    whole!("answer", "qa_outputs"),
-    whole!("tokens", "lm_head.dense"),
-    whole!("tokens_norm", "lm_head.layer_norm"),
-    whole!("output", "lm_head.decoder"),
-    whole!("output_bias", "lm_head.bias"),
 ];

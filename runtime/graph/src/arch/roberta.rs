@@ -56,7 +56,7 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
             },
         ],
         prefix: "roberta",
-        rules: &[RULES],
+        rules: &[RULES, HEAD_RULES],
         keys: HuggingFaceKeys::BERT,
     },
     gguf: GgufConfig::NONE,
@@ -68,6 +68,10 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 
 const RULES: &[TensorRule] = bert::trunk! {
     "roberta";
+};
+
+/// The heads, which other families have as well.
+pub(super) const HEAD_RULES: &[TensorRule] = &[
     whole!("cls", "classifier.dense"),
     whole!("cls.output", "classifier.out_proj"),
     whole!("labels", "classifier"),
@@ -76,7 +80,7 @@ const RULES: &[TensorRule] = bert::trunk! {
     whole!("tokens_norm", "lm_head.layer_norm"),
     whole!("output", "lm_head.decoder"),
     whole!("output_bias", "lm_head.bias"),
-};
+];
 
 /// Returns the row after that of the padding token.
 pub(super) fn first_position(config: &ConfigReader) -> Result<usize> {

@@ -8,7 +8,8 @@ use super::model_config::StateSizes;
 /// source's name is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRule {
-    /// `NAME = SOURCE` in one string: every pointer costs a shared library 40 bytes, and there are more than a thousand rules.
+    /// `NAME = SOURCE` in one string: every pointer costs a shared library 40 bytes, and there are more than a thousand
+    /// rules.
     names: &'static str,
     /// The transform.
     pub take: TensorTransform,
