@@ -261,9 +261,9 @@ impl Context {
     /// Restores a saved state into `sequence`. On an error the sequence is unchanged, or empty if forks have taken its
     /// blocks.
     pub fn restore(&mut self, sequence: usize, saved: &SavedSequence<'_>) -> Result<usize> {
-        self.table.check(saved, self.executable.block_storage())?;
+        let found = self.table.saved_blocks(saved, self.executable.block_storage())?;
         self.table.remove(sequence);
-        self.table.restore(saved, self.executable.block_storage_mut())
+        self.table.restore(saved, &found, self.executable.block_storage_mut())
     }
 
     /// Releases unused memory to the operating system, which provides it again on demand.

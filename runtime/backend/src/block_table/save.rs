@@ -18,17 +18,18 @@ pub struct SavedSequence<'a> {
 }
 
 /// A block of a saved sequence.
-struct SavedBlock<'a> {
+pub struct SavedBlock<'a> {
     group: usize,
     /// The contents; `None` if the sequence had dropped the block.
     words: Option<&'a [[u8; 4]]>,
 }
 
+fn number(number: usize) -> Result<u32> {
+    u32::try_from(number).map_err(|_| Error::unsupported("session", "too long to be saved"))
+}
+
 /// Returns which positions a group keeps.
 fn positions(kind: KvGroupKind) -> Result<KvPositions> {
-    let number = |number: usize| {
-        u32::try_from(number).map_err(|_| Error::unsupported("session", "too long to be saved"))
-    };
     Ok(match kind {
         KvGroupKind::Full => KvPositions::Full,
         KvGroupKind::SlidingWindow(SlidingWindow { window, sinks }) => {
@@ -43,10 +44,10 @@ fn positions(kind: KvGroupKind) -> Result<KvPositions> {
 impl BlockTable {
     /// Returns the layout of the blocks in `storage`.
     pub fn kv_layout(&self, storage: &dyn BlockStorage) -> Result<KvLayout> {
-        let group = |(number, group): (usize, &super::BlockPool)| {
-            let format = storage.format(number)?;
-            let positions = positions(group.kind)?;
-            Ok(KvGroup { positions, block_words: format.words as u32, block_format: format.name })
+        let group = |(index, group): (usize, &super::BlockPool)| {
+            let format = storage.format(index)?;
+            let (positions, block_words) = (positions(group.kind)?, number(format.words)?);
+            Ok(KvGroup { positions, block_words, block_format: format.name })
         };
         let groups = self.groups.iter().enumerate().map(group).collect::<Result<_>>()?;
         Ok(KvLayout { block_positions: BLOCK as u32, groups })
@@ -77,13 +78,8 @@ impl BlockTable {
         Ok((sequence.bidirectional_prefix, sequence.expected_length))
     }
 
-    /// Validates a saved sequence against this table.
-    pub fn check(&self, saved: &SavedSequence<'_>, storage: &dyn BlockStorage) -> Result<()> {
-        self.saved_blocks(saved, storage).map(drop)
-    }
-
-    /// Validates a saved sequence, and returns its blocks, group by group.
-    fn saved_blocks<'a>(
+    /// Validates a saved sequence against this table, and returns its blocks, group by group.
+    pub fn saved_blocks<'a>(
         &self,
         saved: &SavedSequence<'a>,
         storage: &dyn BlockStorage,
@@ -117,13 +113,14 @@ impl BlockTable {
         Ok(found)
     }
 
-    /// Restores a saved sequence as a new one, with the contents of its blocks in `storage`.
+    /// Restores a saved sequence as a new one, with the contents of its blocks, which
+    /// [`saved_blocks`](Self::saved_blocks) returned, in `storage`.
     pub fn restore(
         &mut self,
         saved: &SavedSequence<'_>,
+        found: &[SavedBlock<'_>],
         storage: &mut dyn BlockStorage,
     ) -> Result<SequenceId> {
-        let found = self.saved_blocks(saved, storage)?;
         let mut blocks = self.empty_lists();
         let mut restore = |saved: &SavedBlock<'_>| {
             let list: &mut Vec<BlockId> = &mut blocks[saved.group];
