@@ -45,15 +45,15 @@ impl AtomicFile {
         Self::begin(target, false)
     }
 
-    /// As [`AtomicFile::create_from`], but replaces only an empty file or one that begins with `magic`.
-    pub fn create_over(target: impl AsRef<Path>, inputs: &[PathBuf], magic: &[u8]) -> Result<Self> {
+    /// As [`AtomicFile::create_from`], but replaces only an empty file or one that begins with one of `magics`.
+    pub fn create_over(target: impl AsRef<Path>, inputs: &[PathBuf], magics: &[[u8; 8]]) -> Result<Self> {
         let target = target.as_ref();
         let location = || target.display().to_string();
         Self::check(target, inputs)?;
         if fs::metadata(target).is_ok_and(|metadata| metadata.len() > 0) {
             let mut file = File::open(target).map_err(|error| Error::io(location(), &error))?;
-            let mut start = vec![0; magic.len()];
-            if file.read_exact(&mut start).is_err() || start != magic {
+            let mut start = [0; 8];
+            if file.read_exact(&mut start).is_err() || !magics.contains(&start) {
                 return Err(Error::argument(location(), FOREIGN));
             }
         }

@@ -14,7 +14,7 @@ use siskin_format::file::AtomicFile;
 use siskin_format::kv::{self, KvFile, KvFileWriter, KvIdentity};
 
 /// The first bytes of sessions that were saved before the format `.siskin-kv`.
-const OLD_MAGIC: &[u8] = b"SISKSESS";
+const OLD_MAGIC: [u8; 8] = *b"SISKSESS";
 const NO_TOKEN: u32 = u32::MAX;
 
 /// The maximum size of a saved session, in bytes.
@@ -81,7 +81,7 @@ impl Session {
     ///
     /// On an error the session is unchanged, or empty if forks have taken its memory.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.starts_with(OLD_MAGIC) {
+        if bytes.starts_with(&OLD_MAGIC) {
             let message = "saved by an earlier version of Siskin; save the session again";
             return Err(Error::new(ErrorKind::Version, "saved.version", message));
         }
@@ -140,9 +140,7 @@ impl Session {
 /// Writes a saved session. Overwrites a non-empty file only if that is a saved session, of this format or the one before:
 /// a model's file is easily passed by mistake.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let file = AtomicFile::create_over(path, &[], &kv::MAGIC)
-        .or_else(|error| AtomicFile::create_over(path, &[], OLD_MAGIC).map_err(|_| error))?;
-    file.commit_bytes(bytes)
+    AtomicFile::create_over(path, &[], &[kv::MAGIC, OLD_MAGIC])?.commit_bytes(bytes)
 }
 
 /// What a session keeps beside its tokens and its KV cache, not yet validated against a session.

@@ -48,7 +48,7 @@ impl PackedWriter {
             labels: false,
             fingerprint: 0,
         };
-        let out = AtomicFile::create_over(path, inputs, &MAGIC)?;
+        let out = AtomicFile::create_over(path, inputs, &[MAGIC])?;
         let mut writer = Self { out: BufWriter::new(out), place, header, table };
         writer.write(&[0; HEADER])?;
         Ok(writer)
