@@ -108,11 +108,16 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
         let hash = blake3::hash(section);
         data[entry + 32..entry + 64].copy_from_slice(hash.as_bytes());
     }
-    let end = HEADER + count * ENTRY;
+    reseal_header(&mut data, HEADER + count * ENTRY)?;
+    Some(data)
+}
+
+/// Corrects the hash of the header and the section table, which end at `end`.
+fn reseal_header(data: &mut [u8], end: usize) -> Option<()> {
     data.get_mut(32..64)?.fill(0);
     let hash = blake3::hash(data.get(..end)?);
     data[32..64].copy_from_slice(hash.as_bytes());
-    Some(data)
+    Some(())
 }
 
 /// Like [`reseal`], with the hashes of the blocks of a `.siskin-kv` file; `docs/format-kv.md` describes their offsets.
@@ -148,9 +153,7 @@ pub fn reseal_blocks(data: &[u8]) -> Option<Vec<u8>> {
     let mut data = reseal(&data)?;
     data[blocks + 32..blocks + 64].copy_from_slice(all.finalize().as_bytes());
     let end = 64 + 64 * word(&data, 12)?.min(data.len().saturating_sub(64) / 64);
-    data[32..64].fill(0);
-    let hash = blake3::hash(data.get(..end)?);
-    data[32..64].copy_from_slice(hash.as_bytes());
+    reseal_header(&mut data, end)?;
     Some(data)
 }
 

@@ -42,6 +42,13 @@ pub(crate) struct SectionRule {
     pub(crate) repeats: bool,
 }
 
+impl SectionRule {
+    /// A kind that occurs at most once, with the alignment of most sections.
+    pub(crate) const fn new(number: u32, name: &'static str) -> Self {
+        Self { number, name, alignment: SECTION_ALIGNMENT, repeats: false }
+    }
+}
+
 /// One entry of the section table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Section {

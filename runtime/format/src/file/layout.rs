@@ -1,6 +1,6 @@
 //! The container of `.siskin` files, and their kinds of sections.
 
-use crate::container::{ContainerFormat, SECTION_ALIGNMENT, Section, SectionRule};
+use crate::container::{ContainerFormat, Section, SectionRule};
 
 /// The first bytes of every file.
 pub const MAGIC: [u8; 8] = *b"SISKIN\r\n";
@@ -85,7 +85,7 @@ pub(super) static CONTAINER: ContainerFormat = ContainerFormat {
 };
 
 const fn rule(kind: SectionKind) -> SectionRule {
-    SectionRule { number: kind as u32, name: kind.name(), alignment: SECTION_ALIGNMENT, repeats: false }
+    SectionRule::new(kind as u32, kind.name())
 }
 
 impl Section {

@@ -11,7 +11,7 @@ mod write;
 pub use read::KvFile;
 pub use write::KvFileWriter;
 
-use crate::container::{ContainerFormat, Hash, SECTION_ALIGNMENT, SectionRule};
+use crate::container::{ContainerFormat, Hash, SectionRule};
 
 /// The first bytes of every `.siskin-kv` file.
 pub const MAGIC: [u8; 8] = *b"SISKINKV";
@@ -128,7 +128,7 @@ static CONTAINER: ContainerFormat = ContainerFormat {
 };
 
 const fn rule(kind: SectionKind) -> SectionRule {
-    SectionRule { number: kind as u32, name: kind.name(), alignment: SECTION_ALIGNMENT, repeats: false }
+    SectionRule::new(kind as u32, kind.name())
 }
 
 /// A record of the block table.
