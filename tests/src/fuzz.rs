@@ -120,7 +120,7 @@ fn reseal_header(data: &mut [u8], end: usize) -> Option<()> {
     Some(())
 }
 
-/// Like [`reseal`], with the hashes of the blocks of a `.siskin-kv` file; `docs/format-kv.md` describes their offsets.
+/// Like `reseal`, with the hashes of the blocks of a `.siskin-kv` file; `docs/format-kv.md` describes their offsets.
 pub fn reseal_blocks(data: &[u8]) -> Option<Vec<u8>> {
     const RECORD: usize = 48;
     let mut data = reseal(data)?;
