@@ -71,6 +71,7 @@ impl VectorArgs {
             dimensions: self.dimensions,
             overflow: long,
             prompt,
+            ..usual
         })
     }
 }

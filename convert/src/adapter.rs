@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 use siskin_format::file::File;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::adapter::Adapter;
@@ -50,6 +50,6 @@ pub fn open_adapted(
     let path = path.as_ref();
     let file = open_any(path, options)?;
     let adapter = open_adapter(beside, &file)?;
-    LoadedModel::new(file, Some(&adapter), model_options)
+    LoadedModel::new(file, ModelAdapters::Applied(&adapter), model_options)
         .map_err(|error| error.within(&path.display().to_string()))
 }

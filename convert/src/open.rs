@@ -6,7 +6,7 @@ use crate::import::{self, ModelSource, SourceFormat};
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, ProgressSink};
 use serde_json::Value;
-use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 use siskin_format::file::File;
 use siskin_format::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ pub fn open_model(
         let mut general = None;
         let file = open_with(path, options, |_| import::onnx::source_or(path, &mut general));
         return match general {
-            None => LoadedModel::new(file?, None, model_options).map_err(within),
+            None => LoadedModel::new(file?, ModelAdapters::None, model_options).map_err(within),
             Some(reason) => {
                 options.progress.message("optimizing the graph");
                 let (engine, file) = import::onnx::General::open(path, &reason)?;
@@ -76,7 +76,7 @@ pub fn open_model(
             }
         };
     }
-    LoadedModel::new(open_any(path, options)?, None, model_options).map_err(within)
+    LoadedModel::new(open_any(path, options)?, ModelAdapters::None, model_options).map_err(within)
 }
 
 /// Opens a model. `open` opens the source if it is needed.

@@ -375,7 +375,7 @@ fn rejected_texts_change_nothing() {
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
     let read = |context: &mut siskin::Context, text: &EncoderInput, sequence: usize, outputs| {
-        let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = text;
+        let EncoderInput { ids, token_type_ids, features, global_positions, padding_token, adapter } = text;
         let (tokens, padding_token) = (&ids[..], *padding_token);
         context.encode(&[SequenceInput {
             sequence,
@@ -385,6 +385,7 @@ fn rejected_texts_change_nothing() {
             global_positions,
             padding_token,
             outputs,
+            adapter: *adapter,
         }])
     };
     read(&mut context, &golden.texts[0], sequence, OutputRows::None).unwrap();

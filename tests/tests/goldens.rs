@@ -176,7 +176,7 @@ fn contexts_of_two_models_share_threads_and_a_budget_for_each_cache() {
         ..siskin::BatchEntry::new(0, &[1], siskin::OutputRows::Last)
     };
     let error = contexts[0].forward(&[adapted]).unwrap_err();
-    assert_eq!((error.kind(), error.location()), (siskin::ErrorKind::Unsupported, "adapter"));
+    assert_eq!((error.kind(), error.location()), (siskin::ErrorKind::Argument, "adapter"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod layers;
 mod onnx;
 mod onnx_hostile;
 mod real_models;
+mod request_adapters;
 mod routers;
 mod search;
 mod serving;

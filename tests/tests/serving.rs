@@ -22,7 +22,7 @@ const SHORT: [&str; 8] =
     ["llama", "gemma3", "gpt-oss", "qwen3-next", "llama-dynamic", "phi3", "lfm2", "mixtral"];
 
 /// A generated token: its id and the bits of its log-probability.
-type Generated = (u32, u32);
+pub(crate) type Generated = (u32, u32);
 
 /// A small random number generator.
 struct Random(u64);
@@ -33,8 +33,10 @@ impl Random {
         (self.0 >> 33) as usize % below.max(1)
     }
 
-    /// Prompts of 1 to 60 tokens, many of which begin as others do; greedy or random, with penalties.
-    fn request(&mut self, vocabulary: usize) -> GenerationRequest {
+    /// Prompts of 1 to 60 tokens, many of which begin as others do; greedy or random, with penalties; with any of the
+    /// model's adapters, or none.
+    fn request(&mut self, model: &Model) -> GenerationRequest {
+        let vocabulary = model.config().vocabulary;
         let (text, shared, own) = (self.next(3), self.next(40), 1 + self.next(20));
         let mut tokens: Vec<u32> =
             (0..shared).map(|index| ((index * 7 + text * 31) % vocabulary) as u32).collect();
@@ -53,8 +55,11 @@ impl Random {
             2 => Speculation::Custom(|| Box::new(Repeats)),
             _ => Speculation::Custom(|| Box::new(Hostile(Random(7)))),
         };
+        let adapters = model.adapters().map(|name| Some(name.to_owned()));
+        let mut adapters: Vec<_> = std::iter::once(None).chain(adapters).collect();
+        let adapter = adapters.swap_remove(self.next(adapters.len()));
         let request = GenerationRequest::new(PromptInput::Tokens(tokens));
-        GenerationRequest { sampler, max_tokens, speculation, ..request }
+        GenerationRequest { sampler, max_tokens, speculation, adapter, ..request }
     }
 }
 
@@ -82,8 +87,8 @@ impl Proposer for Hostile {
     }
 }
 
-/// Returns what a session generates.
-fn alone(model: &Model, request: &GenerationRequest) -> Vec<Generated> {
+/// Returns what a session generates without an adapter.
+pub(crate) fn alone(model: &Model, request: &GenerationRequest) -> Vec<Generated> {
     let PromptInput::Tokens(tokens) = &request.prompt else { panic!("tokens") };
     let options = SessionOptions {
         context: context(model),
@@ -118,7 +123,7 @@ fn context(model: &Model) -> usize {
     model.config().context.min(100)
 }
 
-fn options(model: &Model, scheduling: SchedulingOptions, batch: usize) -> ServedModelOptions {
+pub(crate) fn options(model: &Model, scheduling: SchedulingOptions, batch: usize) -> ServedModelOptions {
     let session = SessionOptions { context: context(model), batch, ..SessionOptions::default() };
     ServedModelOptions { session, scheduling, kv_budget: None }
 }
@@ -132,13 +137,24 @@ fn engine(model: &Model, drive: Drive, options: &ServedModelOptions) -> (Engine,
 /// Submits `count` random requests at random moments, cancels some, and compares all others with themselves
 /// alone. Returns how many tokens were guessed, and how many of them were right.
 fn compare(name: &str, model: &Model, options: &ServedModelOptions, seed: u64, count: usize) -> (u64, u64) {
+    compare_with(name, model, options, (seed, count), &|request| alone(model, request))
+}
+
+/// The same, with results from `alone`.
+pub(crate) fn compare_with(
+    name: &str,
+    model: &Model,
+    options: &ServedModelOptions,
+    (seed, count): (u64, usize),
+    alone: &dyn Fn(&GenerationRequest) -> Vec<Generated>,
+) -> (u64, u64) {
     let mut random = Random(seed);
     let (engine, id) = engine(model, Drive::Caller, options);
     let mut open: Vec<(GenerationRequest, GenerationStream, Vec<Generated>)> = Vec::new();
     let mut submitted = 0;
     while submitted < count || !open.is_empty() {
         if submitted < count && random.next(3) == 0 {
-            let request = random.request(model.config().vocabulary);
+            let request = random.request(model);
             let stream = engine.submit(id, request.clone()).unwrap();
             submitted += 1;
             if random.next(8) == 0 {
@@ -156,7 +172,7 @@ fn compare(name: &str, model: &Model, options: &ServedModelOptions, seed: u64, c
             GenerationEvent::End { end, usage, .. } => {
                 assert!(matches!(end, StreamEnd::Finished(_)), "{name}: {end:?}");
                 assert_eq!(usage.generated_tokens, tokens.len());
-                assert!(*tokens == alone(model, request), "{name}, seed {seed}: {request:?}");
+                assert!(*tokens == alone(request), "{name}, seed {seed}: {request:?}");
                 open.swap_remove(at);
             }
         }
@@ -300,7 +316,7 @@ fn many_threads_share_an_engine() {
                 scope.spawn(move || {
                     let mut random = Random(thread);
                     for _ in 0..10 {
-                        let request = random.request(model.config().vocabulary);
+                        let request = random.request(model);
                         let stream = engine.submit(id, request.clone()).unwrap();
                         if random.next(3) == 0 {
                             let handle = stream.handle();
@@ -320,7 +336,7 @@ fn many_threads_share_an_engine() {
             assert!(Instant::now() < end, "canceled requests stay");
             engine.drain(Duration::from_millis(1));
         }
-        let rejected = engine.submit(id, Random(0).request(10)).map(drop);
+        let rejected = engine.submit(id, Random(0).request(&model)).map(drop);
         assert_eq!(rejected.unwrap_err().kind(), ErrorKind::Overloaded, "after draining");
     }
 }
@@ -335,7 +351,7 @@ fn two_models_share_the_threads() {
     let mut requests = Vec::new();
     for index in 0..12 {
         let (id, model) = if index % 2 == 0 { (a, &first) } else { (b, &second) };
-        let request = random.request(model.config().vocabulary);
+        let request = random.request(model);
         requests.push((model, request.clone(), engine.submit(id, request).unwrap()));
     }
     for (model, request, stream) in requests {

@@ -51,7 +51,7 @@ fn bits_depend_on_nothing_but_the_text() {
             token_type_ids: text.token_type_ids.iter().take(4).copied().collect(),
             global_positions: text.global_positions.iter().filter(|&&place| place < 4).copied().collect(),
             features: text.features.iter().take(12 * 7).copied().collect(),
-            padding_token: None,
+            ..EncoderInput::default()
         };
         let mut crowd: Vec<EncoderInput> = golden.texts.clone();
         crowd.extend(golden.texts.iter().map(cut));
@@ -102,7 +102,7 @@ fn forks_write_on_from_what_was_read() {
         let mut context = model.context(&options, 3, 1).unwrap();
         let trunk = context.create();
         let hear = |context: &mut Context, sequence, text: &EncoderInput| {
-            let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = text;
+            let EncoderInput { ids, token_type_ids, features, global_positions, padding_token, adapter } = text;
             let (outputs, padding_token) = (OutputRows::None, *padding_token);
             context
                 .encode(&[SequenceInput {
@@ -113,6 +113,7 @@ fn forks_write_on_from_what_was_read() {
                     global_positions,
                     padding_token,
                     outputs,
+                    adapter: *adapter,
                 }])
                 .unwrap();
         };

@@ -3,7 +3,7 @@
 use super::{Args, FIRST_PROMPT, median};
 use crate::output::{self, round};
 use siskin::encoder::EncoderInput;
-use siskin::{BatchEntry, Context, Model, OutputRows, Result, SequenceInput, SessionOptions};
+use siskin::{AdapterSlot, BatchEntry, Context, Model, OutputRows, Result, SequenceInput, SessionOptions};
 use std::time::Instant;
 
 /// Sequences of the same depth.
@@ -63,6 +63,7 @@ impl Sequences<'_> {
                 features: &source.features,
                 global_positions: &[],
                 padding_token: None,
+                adapter: AdapterSlot::MODEL,
             }])?;
         }
         let batch = self.context.decoder_limits().0.max(1);

@@ -12,9 +12,10 @@ use crate::progress::ProgressSink;
 use crate::{OpenOptions, PackedCache, open_any};
 use hessian::Hessian;
 use siskin_backend::context::{BatchEntry, Context, DecoderLimits, OutputRows, SequenceInput};
-use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 use siskin_backend::observer::Observer;
 use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::AdapterSlot;
 use siskin_tokenizer::{EncodeOptions, Tokenizer};
 use std::collections::HashMap;
 use std::path::Path;
@@ -168,6 +169,7 @@ fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens:
             features,
             global_positions,
             padding_token,
+            adapter: AdapterSlot::MODEL,
             outputs,
         }])?;
     }
@@ -191,7 +193,7 @@ fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
 
 fn open(path: &Path, progress: &dyn ProgressSink) -> Result<Arc<LoadedModel>> {
     let file = open_any(path, &OpenOptions { cache: PackedCache::Off, recipe: None, progress })?;
-    LoadedModel::new(file, None, &ModelOptions::default()).map(Arc::new)
+    LoadedModel::new(file, ModelAdapters::None, &ModelOptions::default()).map(Arc::new)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::Distances;
 use super::block_table::{BlockTable, SequenceId};
-use siskin_graph::{Attention, AttentionMask, QueryPosition, RopeTable, RowCounts, RowKind};
+use siskin_graph::{AdapterSlot, Attention, AttentionMask, QueryPosition, RopeTable, RowCounts, RowKind};
 use siskin_kernels::ops::rope;
+use std::ops::Range;
 
 /// A token in a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct TokenRow {
     pub global_index: Option<usize>,
     /// The current or expected length of its sequence, which RoPE frequencies may depend on.
     pub rope_length: usize,
+    /// The adapter that applies to it.
+    pub adapter: AdapterSlot,
 }
 
 impl TokenRow {
@@ -37,6 +40,8 @@ pub struct Batch {
     pub rows: Vec<TokenRow>,
     /// The sequences of the rows, without duplicates.
     pub sequences: Vec<SequenceId>,
+    /// The adapters of the rows, without duplicates and without [`AdapterSlot::MODEL`].
+    pub adapters: Vec<AdapterSlot>,
     /// The output rows.
     pub output_rows: Vec<usize>,
     /// The rows of global tokens, in order.
@@ -59,6 +64,7 @@ impl Batch {
         Self {
             rows: Vec::with_capacity(rows),
             sequences: Vec::with_capacity(rows),
+            adapters: Vec::with_capacity(rows),
             output_rows: Vec::with_capacity(output_rows),
             ..Self::default()
         }
@@ -80,6 +86,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.rows.clear();
         self.sequences.clear();
+        self.adapters.clear();
         self.output_rows.clear();
         self.global_rows.clear();
         self.global_token_mask.clear();
@@ -96,7 +103,34 @@ impl Batch {
         {
             self.sequences.push(row.sequence);
         }
+        if row.adapter != AdapterSlot::MODEL && !self.adapters.contains(&row.adapter) {
+            self.adapters.push(row.adapter);
+        }
         self.rows.push(row);
+    }
+
+    /// Returns the adapter of a row of this kind.
+    pub(super) fn adapter(&self, rows: RowKind, row: usize) -> AdapterSlot {
+        let token = match rows {
+            RowKind::Tokens => Some(row),
+            RowKind::Outputs => self.output_rows.get(row).copied(),
+            RowKind::Frames => None,
+            RowKind::Slots(_) => None,
+        };
+        token.and_then(|token| self.rows.get(token)).map_or(AdapterSlot::MODEL, |row| row.adapter)
+    }
+
+    /// Returns the first rows in `range` that have an adapter and follow each other.
+    pub(super) fn adapter_rows(
+        &self,
+        rows: RowKind,
+        adapter: AdapterSlot,
+        range: Range<usize>,
+    ) -> Option<Range<usize>> {
+        let end = range.end;
+        let start = range.clone().find(|&row| self.adapter(rows, row) == adapter)?;
+        let other = (start..end).find(|&row| self.adapter(rows, row) != adapter);
+        Some(start..other.unwrap_or(end))
     }
 
     /// Returns how many rows attend.

@@ -297,6 +297,11 @@ impl Context {
         self.model.config.vocabulary
     }
 
+    /// Returns the number of adapters that sequences can choose.
+    pub fn adapters(&self) -> usize {
+        self.model.adapters().len()
+    }
+
     /// Runs a forward pass over tokens of one or more sequences in one batch. [`Context::output`] then has one row for
     /// each token whose logits were requested, in order. On an error the sequences are unchanged, except that blocks which
     /// left a sliding window stay dropped.
@@ -376,7 +381,7 @@ impl Context {
 
     fn builder(&mut self) -> BatchBuilder<'_> {
         let Self { model, passes, table, batch, .. } = self;
-        BatchBuilder { config: &model.config, passes, table, batch }
+        BatchBuilder { config: &model.config, adapters: model.adapters().len(), passes, table, batch }
     }
 
     /// Copies the blocks that sequences no longer share.

@@ -19,10 +19,10 @@
 //!
 //! use siskin_backend::block_table::CacheOptions;
 //! use siskin_backend::context::{BatchEntry, Context, ContextOptions, OutputRows};
-//! use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+//! use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 //!
 //! let file = siskin_format::file::File::open("smollm2.siskin")?;
-//! let model = Arc::new(LoadedModel::new(file, None, &ModelOptions::default())?);
+//! let model = Arc::new(LoadedModel::new(file, ModelAdapters::None, &ModelOptions::default())?);
 //! let cache = CacheOptions {
 //!     types: model.cache_types(None),
 //!     context_length: 512,

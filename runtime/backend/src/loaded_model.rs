@@ -15,10 +15,10 @@ use crate::thread_pool;
 use crate::{Backend, Capabilities, ForwardPass, ModelPart, Module, WeightSource};
 use siskin_format::file::{File, SectionKind};
 use siskin_format::{Error, Result};
-use siskin_graph::adapter::{Adapter, AdapterTensors};
+use siskin_graph::adapter::{Adapter, AdapterTensors, NamedAdapter};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
 use siskin_graph::pass::layers::LayerSet;
-use siskin_graph::{Graph, StreamingWindow};
+use siskin_graph::{AdapterSlot, Graph, StreamingWindow};
 use siskin_kernels::ops::attention::CacheType;
 
 macro_rules! devices {
@@ -75,6 +75,33 @@ impl Default for ModelOptions {
     }
 }
 
+/// The adapters that a model is opened with.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum ModelAdapters<'a> {
+    /// None.
+    #[default]
+    None,
+    /// One that applies to everything.
+    Applied(&'a Adapter),
+    /// Several, of which each sequence of a batch can choose one: those with the slots 1, 2, ….
+    PerSequence(&'a [NamedAdapter]),
+}
+
+/// An adapter that sequences can choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedAdapter {
+    /// The name.
+    pub name: String,
+    /// [`Adapter::identity`].
+    pub identity: [u8; 32],
+}
+
+impl LoadedAdapter {
+    fn new(NamedAdapter { name, adapter }: &NamedAdapter) -> Self {
+        Self { name: name.clone(), identity: adapter.identity() }
+    }
+}
+
 /// The maximum number of threads in a thread pool.
 const MAX_THREADS: usize = 256;
 
@@ -104,13 +131,28 @@ pub struct LoadedModel {
     pub notes: Vec<String>,
     /// Throttles everything that computes with this model; off by default.
     pub governor: Governor,
-    /// Tensors and identity of the adapter applied to the weights.
-    adapter: Option<(AdapterTensors, [u8; 32])>,
+    /// The tensors of all adapters.
+    adapter_tensors: AdapterTensors,
+    /// The identity of the adapter that applies to everything.
+    applied_adapter: Option<[u8; 32]>,
+    /// The adapters that sequences can choose.
+    adapters: Vec<LoadedAdapter>,
+}
+
+impl<'a> ModelAdapters<'a> {
+    /// Returns the one that applies to everything, and those that sequences can choose.
+    fn split(self) -> (Option<&'a Adapter>, &'a [NamedAdapter]) {
+        match self {
+            Self::None => (None, &[]),
+            Self::Applied(adapter) => (Some(adapter), &[]),
+            Self::PerSequence(list) => (None, list),
+        }
+    }
 }
 
 impl LoadedModel {
     /// Builds the graphs of a file and binds its weights, without reading them.
-    pub fn new(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
+    pub fn new(file: File, adapters: ModelAdapters<'_>, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
         if metadata.architecture == external_model::GENERAL {
             let message = "this file is a placeholder for a model in another format; open that model";
@@ -129,10 +171,12 @@ impl LoadedModel {
             return Err(Error::unsupported("config (head size)", format!("{} is odd", odd.head_size)));
         }
         let all = options.skip == LayerSet::NONE;
-        let place = |adapter: &Adapter| {
-            Ok((AdapterTensors::new(&mut graphs, &file, adapter, all)?, adapter.identity()))
+        let adapter_tensors = match adapters {
+            ModelAdapters::None => AdapterTensors::default(),
+            ModelAdapters::Applied(adapter) => AdapterTensors::new(&mut graphs, &file, adapter, all)?,
+            ModelAdapters::PerSequence(list) => AdapterTensors::per_row(&mut graphs, &file, list, all)?,
         };
-        let adapter = adapter.map(place).transpose()?;
+        let (applied, choices) = adapters.split();
         let kernels = Kernels::for_cpu(Cpu::detect().without(options.disabled_cpu_features));
         let cpu;
         let backend: &dyn Backend = match (options.backend, options.device) {
@@ -144,9 +188,7 @@ impl LoadedModel {
                 &cpu
             }
         };
-        let none = AdapterTensors::default();
-        let tensors = adapter.as_ref().map_or(&none, |(tensors, _)| tensors);
-        let module = backend.load(&WeightSource { graphs: &graphs, file: &file, adapter: tensors })?;
+        let module = backend.load(&WeightSource { graphs: &graphs, file: &file, adapter: &adapter_tensors })?;
         Ok(Self {
             family,
             config,
@@ -159,7 +201,9 @@ impl LoadedModel {
             skip: options.skip,
             external: None,
             notes: Vec::new(),
-            adapter,
+            adapter_tensors,
+            applied_adapter: applied.map(Adapter::identity),
+            adapters: choices.iter().map(LoadedAdapter::new).collect(),
             file,
         })
     }
@@ -204,14 +248,38 @@ impl LoadedModel {
             skip: options.skip,
             notes,
             external: Some(external),
-            adapter: None,
+            adapter_tensors: adapter,
+            applied_adapter: None,
+            adapters: Vec::new(),
             file,
         })
     }
 
-    /// Returns the identity of the adapter applied to the weights.
-    pub fn adapter_identity(&self) -> Option<&[u8; 32]> {
-        self.adapter.as_ref().map(|(_, identity)| identity)
+    /// Returns the adapters that sequences can choose, those with the slots 1, 2, ….
+    pub fn adapters(&self) -> &[LoadedAdapter] {
+        &self.adapters
+    }
+
+    /// Returns the slot of the adapter with this name; the model's own for `None`.
+    ///
+    /// # Errors
+    /// If sequences cannot choose an adapter with this name.
+    pub fn adapter_slot(&self, name: Option<&str>) -> Result<AdapterSlot> {
+        let Some(name) = name else { return Ok(AdapterSlot::MODEL) };
+        let slots = (1..).map(AdapterSlot).zip(&self.adapters);
+        slots.into_iter().find(|(_, adapter)| adapter.name == name).map(|(slot, _)| slot).ok_or_else(|| {
+            let names: Vec<&str> = self.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
+            let choices = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            Error::argument("adapter", format!("no adapter {name:?}; the model was opened with {choices}"))
+        })
+    }
+
+    /// Returns the identity of the adapter in a slot, if there is one.
+    pub fn adapter_identity(&self, slot: AdapterSlot) -> Option<&[u8; 32]> {
+        match usize::from(slot.0).checked_sub(1) {
+            None => self.applied_adapter.as_ref(),
+            Some(index) => self.adapters.get(index).map(|adapter| &adapter.identity),
+        }
     }
 
     /// Returns the plans of the CPU for batches of `rows` rows, as text.
@@ -223,8 +291,7 @@ impl LoadedModel {
         let Graphs { encoder, decoder } = &self.graphs;
         let passes = [pass(encoder, ModelPart::Encoder), pass(decoder, ModelPart::Decoder)];
         let passes: Vec<ForwardPass> = passes.into_iter().flatten().collect();
-        let none = AdapterTensors::default();
-        let adapter = self.adapter.as_ref().map_or(&none, |(tensors, _)| tensors);
+        let adapter = &self.adapter_tensors;
         cpu::plan_text(&passes, &WeightSource { graphs: &self.graphs, file: &self.file, adapter })
     }
 

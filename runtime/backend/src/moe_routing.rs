@@ -164,6 +164,7 @@ mod tests {
                 token_type: 0,
                 global_index: None,
                 rope_length: 0,
+                adapter: AdapterSlot::MODEL,
             });
         }
         let mut words = vec![7; slot_words(&routing, 4)];

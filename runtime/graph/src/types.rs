@@ -50,6 +50,15 @@ pub struct ValueShape {
     pub columns: usize,
 }
 
+/// Which adapter applies to the tokens of a batch entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterSlot(pub u16);
+
+impl AdapterSlot {
+    /// The adapter that the model was opened with, or none.
+    pub const MODEL: Self = Self(0);
+}
+
 /// How a weight is stored in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightRole {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::speculation::Acceptance;
 use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::AdapterSlot;
 
 /// The priority class of a request. Within a class, clients get equal shares of the compute time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +28,20 @@ pub struct ClientId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CacheSalt(pub [u8; 16]);
 
+impl CacheSalt {
+    /// Returns the salt of requests with this salt and an adapter: keys and values depend on the adapter.
+    pub(crate) fn with_adapter(self, adapter: AdapterSlot) -> Self {
+        if adapter == AdapterSlot::MODEL {
+            return self;
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.0).update(&adapter.0.to_le_bytes());
+        let mut salt = [0; 16];
+        hasher.finalize_xof().fill(&mut salt);
+        Self(salt)
+    }
+}
+
 /// What is asked of a model.
 #[derive(Clone, Debug, Default)]
 pub struct RequestSpec {
@@ -40,14 +55,16 @@ pub struct RequestSpec {
     pub client: ClientId,
     /// Whose prefixes it shares.
     pub salt: CacheSalt,
+    /// The adapter that applies to its tokens.
+    pub adapter: AdapterSlot,
     /// How long it may take; `None`: no limit.
     pub timeout: Option<Duration>,
 }
 
 impl RequestSpec {
-    /// Returns an error unless the request can run in a context of `context_length` tokens, with a model of `vocabulary`
-    /// tokens.
-    pub(crate) fn check(&self, context_length: usize, vocabulary: usize) -> Result<()> {
+    /// Returns an error unless the request is within the limits.
+    pub(crate) fn check(&self, limits: &RequestLimits) -> Result<()> {
+        let &RequestLimits { context_length, vocabulary, adapters } = limits;
         let count = self.tokens.len();
         if count == 0 {
             return Err(Error::argument("tokens", "expected at least one token"));
@@ -60,8 +77,23 @@ impl RequestSpec {
         if self.max_tokens == 0 {
             return Err(Error::argument("max_tokens", "must be at least 1"));
         }
+        if usize::from(self.adapter.0) > adapters {
+            let message = format!("adapter {}; requests choose from {adapters}", self.adapter.0);
+            return Err(Error::argument("adapter", message));
+        }
         Ok(())
     }
+}
+
+/// What a model and its context can do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// The maximum number of tokens of a request.
+    pub context_length: usize,
+    /// The vocabulary size.
+    pub vocabulary: usize,
+    /// The number of adapters that requests choose from.
+    pub adapters: usize,
 }
 
 /// Returns an error about `location` if `count` tokens do not fit in a context of `context_length`.
@@ -97,6 +129,8 @@ pub struct RequestState {
     pub class: RequestClass,
     /// The client.
     pub client: ClientId,
+    /// The adapter that applies to its tokens.
+    pub adapter: AdapterSlot,
     /// When it arrived.
     pub arrival: Duration,
     /// When it must end.

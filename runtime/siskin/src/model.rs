@@ -12,10 +12,11 @@ use crate::constraint::{ConstraintCompiler, StructuredOutput, TokenConstraint};
 use crate::{Error, Result};
 use siskin_backend::external_model::{ExternalModel, NamedTensor};
 use siskin_backend::governor::Governor;
-use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 use siskin_chat_template::ChatTemplate;
 use siskin_format::file::File;
-use siskin_graph::adapter::Adapter;
+use siskin_graph::AdapterSlot;
+use siskin_graph::adapter::{Adapter, NamedAdapter};
 use siskin_graph::arch::{ConfigReader, Graphs, ModelConfig, Tasks};
 use siskin_graph::pass::layers::LayerSet;
 use siskin_tokenizer::Tokenizer;
@@ -46,7 +47,7 @@ impl Model {
 
     /// Creates a model from an open file: builds its graph and binds its weights without reading them.
     pub fn from_file(file: File, options: &ModelOptions) -> Result<Self> {
-        Self::load(file, None, options)
+        Self::load(file, ModelAdapters::None, options)
     }
 
     /// Creates a model from an open file and an adapter, without checking that the adapter was trained on these
@@ -55,11 +56,33 @@ impl Model {
     /// # Errors
     /// Fails if a part matches no matrix of the model.
     pub fn with_adapter(file: File, adapter: &Adapter, options: &ModelOptions) -> Result<Self> {
-        Self::load(file, Some(adapter), options)
+        Self::load(file, ModelAdapters::Applied(adapter), options)
     }
 
-    fn load(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
-        Self::new(LoadedModel::new(file, adapter, options)?)
+    /// Creates a model from an open file and adapters of which each session or request chooses one by its name, or none.
+    /// Those of different requests share a batch; a request has the bits of a model that was opened with its adapter.
+    ///
+    /// # Errors
+    /// Fails if a part of an adapter matches no matrix of the model, or if two adapters have the same name.
+    pub fn with_adapters(file: File, adapters: &[NamedAdapter], options: &ModelOptions) -> Result<Self> {
+        Self::load(file, ModelAdapters::PerSequence(adapters), options)
+    }
+
+    fn load(file: File, adapters: ModelAdapters<'_>, options: &ModelOptions) -> Result<Self> {
+        Self::new(LoadedModel::new(file, adapters, options)?)
+    }
+
+    /// Returns the slot of the adapter with this name.
+    ///
+    /// # Errors
+    /// If the model was not opened with it to choose from.
+    pub fn adapter_slot(&self, name: &str) -> Result<AdapterSlot> {
+        self.loaded.adapter_slot(Some(name))
+    }
+
+    /// Returns the names of the adapters that sessions and requests choose from.
+    pub fn adapters(&self) -> impl Iterator<Item = &str> {
+        self.loaded.adapters().iter().map(|adapter| adapter.name.as_str())
     }
 
     /// Creates a model from one that is on its device, as the functions of other crates that open files return it.
@@ -113,10 +136,15 @@ impl Model {
         &self.loaded.file
     }
 
-    /// Returns the identity of the model: a hash of the file and of the adapter, if there is one.
+    /// Returns the identity of the model: a hash of the file and of the adapter that it was opened with, if there is one.
     pub fn identity(&self) -> [u8; 32] {
+        self.identity_with(AdapterSlot::MODEL)
+    }
+
+    /// Returns the identity of the model with an adapter: that of a model which was opened with it.
+    pub(crate) fn identity_with(&self, adapter: AdapterSlot) -> [u8; 32] {
         let identity = self.loaded.file.identity();
-        match self.loaded.adapter_identity() {
+        match self.loaded.adapter_identity(adapter) {
             None => identity,
             Some(adapter) => *blake3::Hasher::new().update(&identity).update(adapter).finalize().as_bytes(),
         }

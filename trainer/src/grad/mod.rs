@@ -17,7 +17,7 @@ mod rope;
 mod table;
 
 use siskin_format::{Error, Result};
-use siskin_graph::op::{ExternalInput, Op, StoreCrossKv};
+use siskin_graph::op::{ExternalInput, MultiLora, Op, StoreCrossKv};
 use siskin_graph::{Node, ValueShape};
 
 use crate::batch::{BatchSequences, TrainingBatch};
@@ -162,7 +162,7 @@ macro_rules! without_rule {
     )*};
 }
 
-without_rule!(ExternalInput, StoreCrossKv);
+without_rule!(ExternalInput, MultiLora, StoreCrossKv);
 
 /// Returns the rule of an operation.
 pub fn rule<T: Real>(op: &Op) -> Result<&dyn GradientRule<T>> {

@@ -83,6 +83,7 @@ fn cost(program: &Program, op: &Op) -> Option<usize> {
         | Op::SliceColumns(_)
         | Op::Rope(_)
         | Op::StoreCrossKv(_)
+        | Op::MultiLora(_)
         | Op::Activate(_)
         | Op::Gate(_)
         | Op::ClampedGate(_)

@@ -6,8 +6,8 @@ use super::proto::{AttributeValue, Element};
 use siskin_format::Result;
 use siskin_graph::op::{
     Activate, Add, Affine, CausalConv1d, Clamp, ClampedGate, DecayGate, Embed, EmbedPosition, EmbedSegment,
-    ExternalInput, Gate, Im2col, InputFeatures, L2Normalize, Linear, LinearAttention, Norm, NormKind,
-    RepeatColumns, Rope, Scale, SelectOutputs, SinusoidalPositions, SliceColumns, Softcap,
+    ExternalInput, Gate, Im2col, InputFeatures, L2Normalize, Linear, LinearAttention, MultiLora, Norm,
+    NormKind, RepeatColumns, Rope, Scale, SelectOutputs, SinusoidalPositions, SliceColumns, Softcap,
 };
 use siskin_graph::{ActivationFunction, Node, OutputHead};
 
@@ -24,6 +24,7 @@ macro_rules! unsupported {
 
 unsupported! {
     ExternalInput: "the output of another part of the model";
+    MultiLora: "adapters that requests choose";
     ClampedGate: "a clamped gate";
     L2Normalize: "L2 normalization of rows";
     DecayGate: "linear attention";

@@ -7,9 +7,9 @@ use siskin_backend::context::{
     BatchEntry, Context, ContextOptions, DecoderLimits, OutputRows, SequenceInput,
 };
 use siskin_backend::external_model::ExternalModel;
-use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::OutputHead;
+use siskin_graph::{AdapterSlot, OutputHead};
 use siskin_kernels::ops::attention::CacheType;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ pub(super) fn prove(
         Err(error) => return Ok(Proof::Other(error.to_string())),
     };
     let packed = crate::open::nameless(source);
-    let ours = packed.and_then(|file| LoadedModel::new(file, None, &ModelOptions::default()));
+    let ours = packed.and_then(|file| LoadedModel::new(file, ModelAdapters::None, &ModelOptions::default()));
     let ours = match ours {
         Ok(ours) => Arc::new(ours),
         Err(error)
@@ -165,6 +165,7 @@ impl<'a> Text<'a> {
             features: &[],
             global_positions: &[],
             padding_token,
+            adapter: AdapterSlot::MODEL,
         }
     }
 }

@@ -10,6 +10,8 @@ use siskin_graph::arch::ModelConfig;
 /// The parts of a context that make a batch.
 pub(super) struct BatchBuilder<'a> {
     pub config: &'a ModelConfig,
+    /// The number of adapters that a sequence can choose from.
+    pub adapters: usize,
     pub passes: &'a ForwardPasses,
     pub table: &'a mut BlockTable,
     pub batch: &'a mut Batch,
@@ -23,7 +25,7 @@ impl BatchBuilder<'_> {
         let output_rows = entries.iter().map(|entry| entry.outputs.count(entry.tokens.len())).sum();
         self.passes.check_batch(ModelPart::Decoder, rows, output_rows)?;
         for entry in entries {
-            entry.check()?;
+            entry.check(self.adapters)?;
             check_tokens(entry.tokens, self.config.vocabulary)?;
             let start = self.table.length(entry.sequence)?;
             if self.passes.has_encoder() && self.table.encoded_length(entry.sequence)? == 0 {
@@ -48,9 +50,9 @@ impl BatchBuilder<'_> {
 
     /// Validates whole sequences, and replaces the batch by their rows; the inner result fails for lack of blocks.
     pub(super) fn list(&mut self, texts: &[SequenceInput<'_>]) -> Result<Result<()>> {
-        let Self { config, passes, .. } = *self;
+        let Self { config, passes, adapters, .. } = *self;
         let graph = &passes.whole_pass(ModelPart::Encoder)?.graph;
-        let checked = InputRules { config, graph }.check(texts)?;
+        let checked = InputRules { config, graph, adapters }.check(texts)?;
         texts.iter().try_for_each(|text| self.table.encoded_length(text.sequence).map(drop))?;
         let rows = checked.iter().map(|text| text.count + usize::from(text.padding_token.is_some())).sum();
         let output_rows =

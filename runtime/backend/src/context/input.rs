@@ -5,9 +5,8 @@ use siskin_kernels::ops::attention::HIDDEN;
 use crate::cancel::CancelHandle;
 use crate::{Batch, TokenRow};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::adapter::AdapterSlot;
 use siskin_graph::arch::ModelConfig;
-use siskin_graph::{Graph, OutputHead};
+use siskin_graph::{AdapterSlot, Graph, OutputHead};
 
 /// The tokens of a sequence that give outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +77,9 @@ impl<'a> BatchEntry<'a> {
         Self { sequence, tokens, outputs, adapter: AdapterSlot::MODEL, cancel: None }
     }
 
-    /// Returns an error unless the entry can be a part of a batch.
-    pub(super) fn check(&self) -> Result<()> {
-        if self.adapter != AdapterSlot::MODEL {
-            let message = "one adapter per batch is not supported; open the model with the adapter";
-            return Err(Error::unsupported("adapter", message));
-        }
+    /// Returns an error unless the entry can be a part of a batch of a model with `adapters` adapters.
+    pub(super) fn check(&self, adapters: usize) -> Result<()> {
+        check_adapter(self.adapter, adapters)?;
         self.outputs.check()
     }
 }
@@ -107,6 +103,8 @@ pub struct SequenceInput<'a> {
     /// For models with a convolution over token positions, the padding token after the sequence if it was padded; ignored
     /// by other models.
     pub padding_token: Option<u32>,
+    /// The adapter that applies to the tokens.
+    pub adapter: AdapterSlot,
 }
 
 /// A validated sequence.
@@ -123,6 +121,8 @@ pub(super) struct CheckedInput<'a> {
 pub(super) struct InputRules<'a> {
     pub config: &'a ModelConfig,
     pub graph: &'a Graph,
+    /// The number of adapters that a sequence can choose from.
+    pub adapters: usize,
 }
 
 impl InputRules<'_> {
@@ -149,6 +149,7 @@ impl InputRules<'_> {
 
     fn check_text(&self, text: &SequenceInput<'_>, checked: &CheckedInput<'_>) -> Result<()> {
         let count = checked.count;
+        check_adapter(text.adapter, self.adapters)?;
         text.outputs.check()?;
         check_tokens(text.tokens, self.config.vocabulary)?;
         check_tokens(checked.padding_token.as_slice(), self.config.vocabulary)?;
@@ -202,6 +203,15 @@ impl InputRules<'_> {
     }
 }
 
+/// Returns an error if a model with `adapters` adapters has none in this slot.
+fn check_adapter(slot: AdapterSlot, adapters: usize) -> Result<()> {
+    if usize::from(slot.0) <= adapters {
+        return Ok(());
+    }
+    let message = format!("adapter {}; the model was opened with {adapters} to choose from", slot.0);
+    Err(Error::argument("adapter", message))
+}
+
 /// Returns an error if a token is not in the vocabulary.
 pub(super) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<()> {
     match tokens.iter().find(|&&token| token as usize >= vocabulary) {
@@ -218,10 +228,12 @@ impl Batch {
     pub(super) fn push_entry(&mut self, entry: &BatchEntry<'_>, start: usize, expected: usize) {
         let first = self.rows.len();
         self.output_rows.extend(entry.outputs.of(entry.tokens.len()).map(|token| first + token));
+        let &BatchEntry { sequence, adapter, .. } = entry;
         for (index, &token) in entry.tokens.iter().enumerate() {
-            let (sequence, position) = (entry.sequence, start + index);
+            let position = start + index;
             let rope_length = expected.max(position + 1);
-            self.push(TokenRow { sequence, position, token, token_type: 0, global_index: None, rope_length });
+            let (token_type, global_index) = (0, None);
+            self.push(TokenRow { sequence, position, token, token_type, global_index, rope_length, adapter });
         }
     }
 
@@ -235,20 +247,21 @@ impl Batch {
         columns: usize,
     ) {
         let &CheckedInput { count, padding_token, .. } = checked;
+        let &SequenceInput { sequence, adapter, .. } = text;
+        let rope_length = count;
         let first = self.rows.len();
         self.output_rows.extend(text.outputs.of(count).map(|token| first + token));
         for position in 0..count {
             let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
             let (token, token_type) = (at(text.tokens), at(text.token_type_ids));
             let global_index = self.global_rows[before..].binary_search(&(first + position)).ok();
-            let sequence = text.sequence;
-            self.push(TokenRow { sequence, position, token, token_type, global_index, rope_length: count });
+            self.push(TokenRow { sequence, position, token, token_type, global_index, rope_length, adapter });
         }
         if let Some(token) = padding_token {
             // Stored after all positions that are attended to.
             let position = count + self.global_rows.len() - before;
-            let (sequence, rope_length) = (text.sequence, count);
-            self.push(TokenRow { sequence, position, token, token_type: 0, global_index: None, rope_length });
+            let (token_type, global_index) = (0, None);
+            self.push(TokenRow { sequence, position, token, token_type, global_index, rope_length, adapter });
         }
         let first = self.frames.len();
         let end = first + text.features.len() / columns.max(1);

@@ -186,7 +186,9 @@ fn is_fair(parts: &[BatchShare], worker_count: usize) -> bool {
 fn is_of_texts(step: &PlanStep) -> bool {
     let of_texts = |rows: &RowKind| matches!(rows, RowKind::Tokens | RowKind::Outputs);
     match step {
-        PlanStep::Rows { rows, .. } | PlanStep::Linear { rows, .. } => of_texts(rows),
+        PlanStep::Rows { rows, .. }
+        | PlanStep::Linear { rows, .. }
+        | PlanStep::LoraLinear { rows, .. } => of_texts(rows),
         PlanStep::StoreKv { attention, .. } | PlanStep::Attention { attention, .. } => {
             use AttentionMask::{BigBird, CausalEncoder, CrossAttention, Full, Linformer, LocalWindow};
             matches!(
@@ -205,6 +207,7 @@ fn is_of_texts(step: &PlanStep) -> bool {
 mod tests {
     use super::*;
     use crate::TokenRow;
+    use siskin_graph::AdapterSlot;
 
     fn batch(lengths: &[usize], output_rows: &[usize]) -> Batch {
         let mut batch = Batch::default();
@@ -217,6 +220,7 @@ mod tests {
                     token_type: 0,
                     global_index: None,
                     rope_length: length,
+                    adapter: AdapterSlot::MODEL,
                 });
             }
         }

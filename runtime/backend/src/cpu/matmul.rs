@@ -191,7 +191,7 @@ impl CpuPass<'_> {
         observation.show(parts, columns.unwrap_or(0), rows, input);
     }
 
-    fn product(
+    pub(super) fn product(
         &self,
         part: &MatmulPart,
         rows: usize,
@@ -253,7 +253,7 @@ impl CpuPass<'_> {
     }
 }
 
-fn panels_of(part: &MatmulPart) -> usize {
+pub(super) fn panels_of(part: &MatmulPart) -> usize {
     part.to.columns.div_ceil(ROWS)
 }
 

@@ -3,6 +3,7 @@
 mod arena;
 mod attention;
 mod batch_parallel;
+mod lora;
 mod matmul;
 mod module;
 mod observation;
@@ -150,6 +151,9 @@ impl CpuPass<'_> {
             PlanStep::ExpertLinear { routing, slots, input, kind, parts } => {
                 self.expert_products(worker, routing, *slots, (*input, *kind), parts)
             }
+            PlanStep::LoraLinear { rows, input, parts, residual } => {
+                self.lora_products(worker, *rows, *input, parts, *residual)
+            }
             PlanStep::StoreKv { attention, keys, values } => match attention.projection {
                 Some(projection) => self.append_mixed(worker, attention, projection, [*keys, *values]),
                 None => self.append(worker, attention, *keys, *values),
@@ -267,6 +271,11 @@ impl CpuPass<'_> {
                 RowOp::Affine { weight, bias, from, to } => {
                     let (weight, bias) = (self.weights.vector(Some(weight)), self.weights.vector(Some(bias)));
                     kernels.affine()(arena.row(from, row), weight, bias, arena.row_mut(to, row));
+                }
+                RowOp::LoraSum { ref lora, rows, product, delta, to } => {
+                    let slot = self.batch.adapter(rows, row);
+                    let (product, delta) = (arena.row(product, row), arena.row_mut(delta, row));
+                    self.lora_sum(lora, slot, product, delta, arena.row_mut(to, row));
                 }
                 RowOp::Elementwise { function, from, to } => {
                     kernels.map()(function, arena.row(from, row), arena.row_mut(to, row));

@@ -4,14 +4,16 @@
 mod buffers;
 mod build;
 mod cached;
+mod lora;
 mod matmul;
 mod print;
 mod row_wise;
 
 use crate::Weights;
 use crate::moe_routing::slot_words;
+use siskin_graph::op::MultiLora;
 use siskin_graph::{
-    ActivationFunction, Attention, GateLimits, LinearAttention, NormKind, Routing, RowCounts, RowKind,
+    ActivationFunction, AdapterSlot, Attention, GateLimits, LinearAttention, NormKind, Routing, RowCounts, RowKind,
     WeightId,
 };
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
@@ -84,6 +86,9 @@ pub enum RowOp {
     Affine { weight: WeightId, bias: WeightId, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::elementwise`].
     Elementwise { function: ElementwiseFunction, from: BufferView, to: BufferView },
+    /// Adds the bias of a product and the product of the row's adapter, which `delta` has, and scales the sum; `delta` is
+    /// overwritten.
+    LoraSum { lora: MultiLora, rows: RowKind, product: BufferView, delta: BufferView, to: BufferView },
     /// Quantizes to int8, see [`siskin_kernels::ops::quantize`]; `to` counts words.
     Quantize { from: BufferView, to: BufferView },
     /// The same for row types, after the Hadamard rotation.
@@ -130,6 +135,13 @@ pub enum PlanStep {
         input: BufferView,
         kind: InputKind,
         parts: Vec<(usize, MatmulPart)>,
+    },
+    /// Multiplies the rows of each adapter by its matrix; other rows are left as they are.
+    LoraLinear {
+        rows: RowKind,
+        input: BufferView,
+        parts: Vec<(AdapterSlot, MatmulPart)>,
+        residual: Option<BufferView>,
     },
     /// Appends keys and values to the KV cache.
     StoreKv { attention: Attention, keys: BufferView, values: BufferView },

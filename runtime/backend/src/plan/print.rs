@@ -48,6 +48,10 @@ impl fmt::Display for Plan {
                     let outputs = parts.first().map_or(0, |(_, part)| part.to.columns);
                     writeln!(f, "expert matmul: input of {} → {outputs}", input.columns)?;
                 }
+                PlanStep::LoraLinear { rows, input, parts, .. } => {
+                    let outputs: Vec<usize> = parts.iter().map(|(_, part)| part.to.columns).collect();
+                    writeln!(f, "adapter matmul ({rows:?}): input of {} → {outputs:?}", input.columns)?;
+                }
                 PlanStep::StoreKv { attention, .. } => {
                     writeln!(f, "store keys and values of layer {}", attention.layer)?
                 }

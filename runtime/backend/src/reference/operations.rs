@@ -6,8 +6,8 @@ use crate::state;
 use siskin_graph::WeightId;
 use siskin_graph::op::{
     Activate, Add, Affine, Clamp, ClampedGate, Combine, DecayGate, Dispatch, Embed, EmbedPosition,
-    EmbedSegment, ExpertLinear, ExternalInput, Gate, Im2col, InputFeatures, L2Normalize, Linear, Norm,
-    NormKind, RepeatColumns, Rope, Route, Routing, Scale, SelectOutputs, SinusoidalPositions, SliceColumns,
+    EmbedSegment, ExpertLinear, ExternalInput, Gate, Im2col, InputFeatures, L2Normalize, Linear, MultiLora,
+    Norm, NormKind, RepeatColumns, Rope, Route, Routing, Scale, SelectOutputs, SinusoidalPositions, SliceColumns,
     Softcap,
 };
 use siskin_kernels::ops::elementwise::{ElementwiseFunction, reference_affine};
@@ -121,6 +121,34 @@ impl ReferenceOperation for Linear {
                 let end = start + call.pass.graph.weights[weight].rows;
                 call.pass.product(weight, bias, &call.input(0)[row], &mut out[start..end]);
                 start = end;
+            }
+        })
+    }
+}
+
+impl ReferenceOperation for MultiLora {
+    fn compute(&self, call: &ReferenceCall<'_>) -> Table {
+        let pass = call.pass;
+        let rows = pass.graph.values[call.node.output].rows;
+        call.each(|row, out| {
+            out.copy_from_slice(&call.input(1)[row]);
+            let biased = |out: &mut [f32]| {
+                let bias = pass.weights.vector(self.bias);
+                out.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+            };
+            let Some(lora) = self.adapter(pass.batch.adapter(rows, row)) else { return biased(out) };
+            let mut low_rank = vec![0.0; pass.graph.weights[lora.a].rows];
+            pass.product(lora.a, None, &call.input(0)[row], &mut low_rank);
+            let mut delta = vec![0.0; out.len()];
+            pass.product(lora.b, None, &low_rank, &mut delta);
+            if lora.scaling.is_none() {
+                biased(out);
+            }
+            out.iter_mut().zip(&delta).for_each(|(x, delta)| *x += delta);
+            if let Some(Affine { weight, bias }) = lora.scaling {
+                for ((x, weight), bias) in out.iter_mut().zip(call.vector(weight)).zip(call.vector(bias)) {
+                    *x = reference_affine(*x, *weight, *bias);
+                }
             }
         })
     }

@@ -115,6 +115,7 @@ impl Lowering<'_> {
             PlanStep::ExpertLinear { slots, input, kind, parts, .. } => {
                 self.experts(*slots, (*input, *kind), parts)
             }
+            PlanStep::LoraLinear { .. } => Err(unsupported("adapters that requests choose")),
             PlanStep::CausalConv1d { state, taps, weight, from, to } => {
                 self.causal_conv1d((*state, *taps), *weight, *from, *to)
             }

@@ -106,6 +106,7 @@ impl Lowering<'_> {
             RowOp::Quantize { from, to } => {
                 EncodedRowOp::new(RowOpCode::Quantize, self.rows(from), self.rows(to), from.columns)
             }
+            RowOp::LoraSum { .. } => return Err(unsupported("adapters that requests choose")),
             RowOp::QuantizeRotated { from, to } => {
                 EncodedRowOp::new(RowOpCode::QuantizeRotated, self.rows(from), self.rows(to), from.columns)
             }

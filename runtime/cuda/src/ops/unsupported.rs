@@ -2,7 +2,7 @@
 
 use siskin_format::{Error, Result};
 use siskin_graph::Node;
-use siskin_graph::op::{ExternalInput, StoreCrossKv};
+use siskin_graph::op::{ExternalInput, MultiLora, StoreCrossKv};
 
 use super::{CudaForward, KernelLimits, OpCall, OpTensors};
 use crate::command_builder::CommandBuilder;
@@ -25,4 +25,4 @@ macro_rules! unsupported {
     )*};
 }
 
-unsupported!(ExternalInput, StoreCrossKv);
+unsupported!(ExternalInput, MultiLora, StoreCrossKv);

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 
-use super::{Adapter, LoraMatrix, takes};
+use super::{Adapter, LoraMatrix, MAX_ADAPTERS, NamedAdapter, per_row, takes};
 use crate::arch::Graphs;
 use crate::op::{Add, Affine, Linear};
-use crate::{Graph, Node, Op, ValueShape, Weight, WeightId, WeightRole};
+use crate::{AdapterSlot, Graph, Node, Op, ValueShape, Weight, WeightId, WeightRole};
 use siskin_format::file::{self, Bytes, File, Tensor};
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -32,37 +32,52 @@ impl AdapterTensors {
     /// ignored, as with layer skipping.
     pub fn new(graphs: &mut Graphs, file: &File, adapter: &Adapter, all: bool) -> Result<Self> {
         let mut placed = Self::default();
+        placed.place(graphs, file, adapter, (AdapterSlot::MODEL, all), &insert)?;
+        Ok(placed)
+    }
+
+    /// Inserts adapters of which each applies to the rows with its slot, counted from 1.
+    pub fn per_row(graphs: &mut Graphs, file: &File, adapters: &[NamedAdapter], all: bool) -> Result<Self> {
+        let mut placed = Self::default();
+        if adapters.len() > MAX_ADAPTERS {
+            let message = format!("{} adapters; a model has at most {MAX_ADAPTERS}", adapters.len());
+            return Err(Error::argument("adapters", message));
+        }
+        for (slot, (index, NamedAdapter { name, adapter })) in (1..).map(AdapterSlot).zip(adapters.iter().enumerate()) {
+            if adapters[..index].iter().any(|other| other.name == *name) {
+                return Err(Error::argument("adapters", format!("two adapters have the name {name:?}")));
+            }
+            let placed = placed.place(graphs, file, adapter, (slot, all), &per_row::insert);
+            placed.map_err(|error| error.within(name))?;
+        }
+        Ok(placed)
+    }
+
+    fn place(
+        &mut self,
+        graphs: &mut Graphs,
+        file: &File,
+        adapter: &Adapter,
+        (slot, all): (AdapterSlot, bool),
+        insert: &dyn Fn(&mut Graph, WeightId, &LoraMatrix, AdapterSlot) -> Result<bool>,
+    ) -> Result<()> {
         for part in &adapter.parts {
             part.check()?;
-            let place = || format!("adapter of {}", part.tensor);
             let mut found = false;
             for graph in [&mut graphs.encoder, &mut graphs.decoder].into_iter().flatten() {
-                let Some(weight) = graph.weights.iter().position(|weight| weight.name == part.tensor) else {
-                    continue;
-                };
-                let Weight { rows, columns, role, .. } = graph.weights[weight];
-                if (rows, columns, role) != (part.rows, part.columns, WeightRole::Matrix) {
-                    let message = format!(
-                        "made for a matrix of {} × {}; the model has {rows} × {columns}",
-                        part.rows, part.columns
-                    );
-                    return Err(Error::new(ErrorKind::Shape, place(), message));
+                if let Some(weight) = target(graph, part)? {
+                    found |= insert(graph, weight, part, slot)?;
                 }
-                if graph.nodes.iter().any(|node| names(&node.op, weight) && !takes(&node.op, weight)) {
-                    let message = "not a linear layer; LoRA on embeddings and experts is unsupported";
-                    return Err(Error::unsupported(place(), message));
-                }
-                found |= insert(graph, weight, part);
             }
             if !found && all {
                 let message = "the model has no linear layer with this matrix";
-                return Err(Error::new(ErrorKind::Missing, place(), message));
+                return Err(Error::new(ErrorKind::Missing, part.place(), message));
             }
             if found {
-                placed.make(part, file)?;
+                self.make(part, slot, file)?;
             }
         }
-        Ok(placed)
+        Ok(())
     }
 
     /// Returns the adapter tensor of this name, if there is one.
@@ -71,8 +86,8 @@ impl AdapterTensors {
     }
 
     /// Creates the tensors of a part.
-    fn make(&mut self, part: &LoraMatrix, file: &File) -> Result<()> {
-        let [a, b, factors, zeros] = tensors(&part.tensor);
+    fn make(&mut self, part: &LoraMatrix, slot: AdapterSlot, file: &File) -> Result<()> {
+        let [a, b, factors, zeros] = tensors(&part.tensor, slot);
         let second: Vec<f32> = part.b.iter().map(|x| x * part.scale).collect();
         self.tensors.insert(a.clone(), pack(&a, &part.a, [part.rank, part.columns])?);
         self.tensors.insert(b.clone(), pack(&b, &second, [part.rows, part.rank])?);
@@ -89,8 +104,49 @@ fn names(op: &Op, weight: WeightId) -> bool {
 }
 
 /// Returns the names of the tensors that a part adds to a graph.
-fn tensors(tensor: &str) -> [String; 4] {
-    ["a", "b", "factors", "zeros"].map(|part| format!("{tensor}.adapter_{part}"))
+fn tensors(tensor: &str, slot: AdapterSlot) -> [String; 4] {
+    ["a", "b", "factors", "zeros"].map(|part| format!("{tensor}.adapter{}_{part}", slot.0))
+}
+
+/// Returns the weight of a graph that a part changes.
+fn target(graph: &Graph, part: &LoraMatrix) -> Result<Option<WeightId>> {
+    let Some(weight) = graph.weights.iter().position(|weight| weight.name == part.tensor) else {
+        return Ok(None);
+    };
+    let Weight { rows, columns, role, .. } = graph.weights[weight];
+    if (rows, columns, role) != (part.rows, part.columns, WeightRole::Matrix) {
+        let message =
+            format!("made for a matrix of {} × {}; the model has {rows} × {columns}", part.rows, part.columns);
+        return Err(Error::new(ErrorKind::Shape, part.place(), message));
+    }
+    if graph.nodes.iter().any(|node| names(&node.op, weight) && !takes(&node.op, weight)) {
+        let message = "not a linear layer; LoRA on embeddings and experts is unsupported";
+        return Err(Error::unsupported(part.place(), message));
+    }
+    Ok(Some(weight))
+}
+
+/// The weights that a part adds to a graph.
+pub(super) struct PartWeights {
+    pub a: WeightId,
+    pub b: WeightId,
+    /// DoRA: the factors, and zeros for products without a bias.
+    pub scaling: Option<[WeightId; 2]>,
+}
+
+impl PartWeights {
+    pub(super) fn new(graph: &mut Graph, part: &LoraMatrix, slot: AdapterSlot) -> Self {
+        let [a, b, factors, zeros] = tensors(&part.tensor, slot);
+        let mut add = |name: String, role: WeightRole, rows: usize, columns: usize| {
+            graph.weights.push(Weight { name, rows, columns, role });
+            graph.weights.len() - 1
+        };
+        let a = add(a, WeightRole::Matrix, part.rank, part.columns);
+        let b = add(b, WeightRole::Matrix, part.rows, part.rank);
+        let has_scaling = !part.magnitudes.is_empty();
+        let mut vector = |name: String| add(name, WeightRole::Vector, 1, part.rows);
+        Self { a, b, scaling: has_scaling.then(|| [factors, zeros].map(&mut vector)) }
+    }
 }
 
 /// Packs a matrix in memory.
@@ -134,22 +190,11 @@ fn dora_scales(part: &LoraMatrix, second: &[f32], file: &File) -> Result<Vec<f32
 }
 
 /// Adds the operations of a part to every linear node with its matrix; returns whether there was one.
-fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix) -> bool {
+fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix, slot: AdapterSlot) -> Result<bool> {
     if !graph.nodes.iter().any(|node| takes(&node.op, weight)) {
-        return false;
+        return Ok(false);
     }
-    let [a, b, factors, zeros] = tensors(&part.tensor);
-    let mut add = |name: String, role: WeightRole, rows: usize, columns: usize| {
-        graph.weights.push(Weight { name, rows, columns, role });
-        graph.weights.len() - 1
-    };
-    let (first, second) = (
-        add(a, WeightRole::Matrix, part.rank, part.columns),
-        add(b, WeightRole::Matrix, part.rows, part.rank),
-    );
-    let dora = (!part.magnitudes.is_empty()).then(|| {
-        (add(factors, WeightRole::Vector, 1, part.rows), add(zeros, WeightRole::Vector, 1, part.rows))
-    });
+    let PartWeights { a, b, scaling } = PartWeights::new(graph, part, slot);
     for mut node in std::mem::take(&mut graph.nodes) {
         let bias = match &node.op {
             Op::Linear(Linear { parts }) if takes(&node.op, weight) => parts[0].1,
@@ -165,23 +210,23 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix) -> bool {
             graph.values.len() - 1
         };
         let (plain, small, wide) = (value(part.rows), value(part.rank), value(part.rows));
-        let sum = if dora.is_some() { value(part.rows) } else { output };
+        let sum = if scaling.is_some() { value(part.rows) } else { output };
         node.output = plain;
-        if dora.is_some() {
+        if scaling.is_some() {
             // The bias is added after scaling.
             node.op = Linear { parts: vec![(weight, None)] }.into();
         }
         let linear = |weight: WeightId| Linear { parts: vec![(weight, None)] }.into();
         graph.nodes.extend([
             node,
-            Node { op: linear(first), inputs: vec![input], output: small },
-            Node { op: linear(second), inputs: vec![small], output: wide },
+            Node { op: linear(a), inputs: vec![input], output: small },
+            Node { op: linear(b), inputs: vec![small], output: wide },
             Node { op: Add.into(), inputs: vec![plain, wide], output: sum },
         ]);
-        if let Some((weight, zeros)) = dora {
+        if let Some([weight, zeros]) = scaling {
             let op = Affine { weight, bias: bias.unwrap_or(zeros) }.into();
             graph.nodes.push(Node { op, inputs: vec![sum], output });
         }
     }
-    true
+    Ok(true)
 }

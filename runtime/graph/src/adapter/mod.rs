@@ -1,11 +1,12 @@
-//! Adapters (LoRA, arXiv:2106.09685; DoRA, arXiv:2402.09353): trained beside frozen weights and applied when the model
-//! opens.
+//! Adapters (LoRA, arXiv:2106.09685; DoRA, arXiv:2402.09353), which were trained beside frozen weights. A model is opened
+//! with one that always applies, or with several of which each sequence of a batch chooses one.
 //!
 //! `y = W x` becomes `y = W x + factor · B A x`; with DoRA each row of `W + factor · B A` is scaled to a trained norm.
 //! The base weights are not rewritten, so they may be quantized to any type. `docs/format.md` describes how an adapter
 //! is stored in a file.
 
 mod apply;
+mod per_row;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -21,15 +22,8 @@ use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum rank.
 pub const MAX_RANK: usize = 4096;
-
-/// Which adapter applies to the tokens of a batch entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AdapterSlot(pub u16);
-
-impl AdapterSlot {
-    /// The adapter that the model was opened with, or none.
-    pub const MODEL: Self = Self(0);
-}
+/// The maximum number of adapters that requests can choose from.
+pub const MAX_ADAPTERS: usize = 1024;
 
 /// The adapter of one matrix.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,10 +57,24 @@ pub struct Adapter {
     pub parts: Vec<LoraMatrix>,
 }
 
+/// An adapter that requests choose by its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedAdapter {
+    /// The name.
+    pub name: String,
+    /// The adapter.
+    pub adapter: Adapter,
+}
+
 impl LoraMatrix {
+    /// Returns the location of errors.
+    fn place(&self) -> String {
+        format!("adapter of {}", self.tensor)
+    }
+
     /// Validates the sizes and values of a part.
     fn check(&self) -> Result<()> {
-        let place = || format!("adapter of {}", self.tensor);
+        let place = || self.place();
         if !(1..=MAX_RANK).contains(&self.rank) {
             let message = format!("rank {}; expected 1 to {MAX_RANK}", self.rank);
             return Err(Error::new(ErrorKind::Shape, place(), message));

@@ -28,6 +28,7 @@ impl Op {
             | Self::SliceColumns(_)
             | Self::Add(_)
             | Self::Affine(_)
+            | Self::MultiLora(_)
             | Self::Clamp(_) => HeadRole::RowWise,
             Self::Embed(_)
             | Self::EmbedSegment(_)

@@ -13,6 +13,7 @@ mod head;
 mod input;
 mod linear;
 mod linear_attention;
+mod multi_lora;
 mod norm;
 mod operation;
 
@@ -27,6 +28,7 @@ pub use head::HeadRole;
 pub use input::{ExternalInput, InputFeatures};
 pub use linear::Linear;
 pub use linear_attention::{CausalConv1d, DecayGate, LinearAttention, STATE_PANEL, StateUpdate};
+pub use multi_lora::{LoraWeights, MultiLora};
 pub use norm::{L2Normalize, Norm, NormKind};
 pub use operation::{Operands, Operation, ShapeCheck};
 
@@ -82,6 +84,7 @@ operations! { $
     Norm,
     L2Normalize,
     Linear,
+    MultiLora,
     Route,
     Dispatch,
     ExpertLinear,

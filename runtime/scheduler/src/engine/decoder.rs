@@ -10,7 +10,7 @@ use super::kv_cache::RequestCache;
 use super::sampler::{RequestOutcome, RequestSampler, Sampled};
 use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
-use crate::request::{RequestId, RequestSpec};
+use crate::request::{RequestId, RequestLimits, RequestSpec};
 use crate::speculation::MAX_DRAFTS;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
@@ -180,7 +180,7 @@ impl DecoderRunner {
     fn collect_requests(&mut self, now: Duration) -> bool {
         let submissions = std::mem::take(&mut *lock(&self.inbox.submissions));
         for Submission { spec, sampler, cancel, arrival } in submissions {
-            let (salt, prompt_length) = (spec.salt, spec.tokens.len());
+            let (salt, prompt_length) = (spec.salt.with_adapter(spec.adapter), spec.tokens.len());
             let id = self.scheduler.enqueue(arrival, spec);
             self.cache.insert(id, salt, prompt_length);
             self.active.insert(id, ActiveRequest { sampler, cancel, has_started: false, paused_since: None });
@@ -289,7 +289,8 @@ impl DecoderRunner {
                 }
             };
             let cancel = Some(&request.cancel);
-            entries.push(BatchEntry { cancel, ..BatchEntry::new(sequence, tokens, outputs) });
+            let adapter = state.adapter;
+            entries.push(BatchEntry { cancel, adapter, ..BatchEntry::new(sequence, tokens, outputs) });
             pass.push(request.cancel.clone());
         }
         // A cancellation before this point did not see the pass.
@@ -428,10 +429,17 @@ fn limits(context: &Context, options: &SchedulingOptions) -> StepLimits {
         max_output_rows,
         max_running: options.max_running.min(context.block_table().layout().max_decoding_sequences()),
         max_waiting: options.max_waiting,
-        context_length: context.block_table().context_length(),
-        vocabulary: context.vocabulary(),
+        request: request_limits(context),
         decode_budget: options.decode_budget,
         admission: options.admission,
+    }
+}
+
+pub(super) fn request_limits(context: &Context) -> RequestLimits {
+    RequestLimits {
+        context_length: context.block_table().context_length(),
+        vocabulary: context.vocabulary(),
+        adapters: context.adapters(),
     }
 }
 

@@ -16,7 +16,7 @@ pub use encoder::BatchQueue;
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 
 use crate::policy::{queue_full, too_late};
-use crate::request::RequestSpec;
+use crate::request::{RequestLimits, RequestSpec};
 use decoder::{DecoderRunner, Submission};
 use encoder::EncoderRunner;
 use siskin_backend::cancel::CancelHandle;
@@ -95,8 +95,7 @@ struct RunningModel {
 /// What other threads need of a decoder while a pass runs.
 struct RequestInbox {
     options: SchedulingOptions,
-    context_length: usize,
-    vocabulary: usize,
+    limits: RequestLimits,
     /// Requests that the scheduler has not seen yet.
     submissions: Mutex<Vec<Submission>>,
     /// Requests that have not started yet, those that it has not taken included.
@@ -173,8 +172,7 @@ impl TokenEngine {
         context.set_cancel_handle(&abort);
         let inbox = Arc::new(RequestInbox {
             options,
-            context_length: context.block_table().context_length(),
-            vocabulary: context.vocabulary(),
+            limits: decoder::request_limits(&context),
             submissions: Mutex::default(),
             waiting: AtomicUsize::new(0),
             predicted_wait: AtomicU64::new(0),
@@ -222,7 +220,7 @@ impl TokenEngine {
     ) -> Result<RequestHandle> {
         let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone);
         let inbox = inbox.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
-        spec.check(inbox.context_length, inbox.vocabulary)?;
+        spec.check(&inbox.limits)?;
         let wait = Duration::from_micros(inbox.predicted_wait.load(Ordering::Relaxed));
         if spec.timeout.is_some_and(|timeout| wait > timeout) {
             return Err(too_late());
@@ -256,7 +254,7 @@ impl TokenEngine {
 
     /// Returns the maximum length of a model's requests in tokens.
     pub fn context_length(&self, model: ModelId) -> Option<usize> {
-        lock(&self.shared.inboxes).get(model.0).map(|inbox| inbox.context_length)
+        lock(&self.shared.inboxes).get(model.0).map(|inbox| inbox.limits.context_length)
     }
 
     /// Runs a pass if there is something to run; false if there is not.

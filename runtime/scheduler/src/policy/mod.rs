@@ -21,7 +21,7 @@ pub use kv_space::KvSpace;
 pub use speculate::Propose;
 pub use step_plan::{StepEntry, StepPlan};
 
-use crate::request::{RequestClass, RequestId, RequestSpec, RequestState, RequestTable};
+use crate::request::{RequestClass, RequestId, RequestLimits, RequestSpec, RequestState, RequestTable};
 use crate::speculation::Acceptance;
 use fair_share::FairShare;
 use siskin_format::{Error, ErrorKind, Result};
@@ -57,10 +57,8 @@ pub struct StepLimits {
     pub max_running: usize,
     /// The maximum number of requests that wait.
     pub max_waiting: usize,
-    /// The maximum number of tokens of a request.
-    pub context_length: usize,
-    /// The vocabulary size.
-    pub vocabulary: usize,
+    /// The limits of a request.
+    pub request: RequestLimits,
     /// How long a pass may take while a request decodes.
     pub decode_budget: Duration,
     /// How much memory a request must have before it starts.
@@ -113,7 +111,7 @@ impl Scheduler {
     /// # Errors
     /// [`ErrorKind::Overloaded`] if the queue is full, or if its deadline would pass before it started.
     pub fn submit(&mut self, now: Duration, spec: RequestSpec) -> Result<RequestId> {
-        spec.check(self.limits.context_length, self.limits.vocabulary)?;
+        spec.check(&self.limits.request)?;
         if self.waiting.len() >= self.limits.max_waiting {
             return Err(queue_full(self.waiting.len()));
         }
@@ -125,10 +123,10 @@ impl Scheduler {
 
     /// Appends a request that was checked to the queue.
     pub(crate) fn enqueue(&mut self, now: Duration, spec: RequestSpec) -> RequestId {
-        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _ } = spec;
+        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter } = spec;
         // The last generated token is not processed.
         let generated = max_tokens.saturating_sub(1);
-        let max_length = tokens.len().saturating_add(generated).min(self.limits.context_length);
+        let max_length = tokens.len().saturating_add(generated).min(self.limits.request.context_length);
         let prompt_length = tokens.len();
         // Generated tokens are appended without allocating.
         tokens.reserve_exact(max_length.saturating_sub(prompt_length));
@@ -143,6 +141,7 @@ impl Scheduler {
             max_length,
             class,
             client,
+            adapter,
             arrival: now,
             deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
             waiting_since: now,
@@ -241,6 +240,15 @@ impl Scheduler {
         };
         self.plan_prefill(now, budget, kv, plan);
         self.plan_admission(now, budget, kv, plan);
+        self.group_by_adapter(plan);
+    }
+
+    /// Brings the rows of each adapter together, which are multiplied by its matrices at once.
+    fn group_by_adapter(&self, plan: &mut StepPlan) {
+        let adapter = |entry: &StepEntry| self.requests.get(entry.request).map(|request| request.adapter);
+        if !plan.entries.is_sorted_by_key(adapter) {
+            plan.entries.sort_unstable_by_key(adapter);
+        }
     }
 
     /// Records that the pass of a plan has run.

@@ -77,7 +77,7 @@ impl Scheduler {
                 propose(entry.request, &request.tokens, limit, drafts);
             }
             // A guess may be anything.
-            let is_token = |token: &&u32| (**token as usize) < self.limits.vocabulary;
+            let is_token = |token: &&u32| (**token as usize) < self.limits.request.vocabulary;
             let valid = drafts[before..].iter().take(limit).take_while(is_token).count();
             drafts.truncate(before + valid);
             entry.drafts = valid;

@@ -79,8 +79,7 @@ fn limits() -> StepLimits {
         max_output_rows: 32,
         max_running: 16,
         max_waiting: 256,
-        context_length: 4096,
-        vocabulary: 100,
+        request: RequestLimits { context_length: 4096, vocabulary: 100, adapters: 0 },
         decode_budget: Duration::from_millis(15),
         admission: Admission::Guarantee,
     }

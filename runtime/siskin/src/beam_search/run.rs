@@ -3,12 +3,14 @@
 use super::{Beams, FinishedHypothesis};
 use crate::Result;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
+use siskin_graph::AdapterSlot;
 
 /// Runs the tokens of sequences through the model, as many per batch as the context takes, and calls `each` with the
 /// index of every sequence whose last token was processed, and its logits.
 pub(crate) fn feed(
     context: &mut Context,
     pieces: &[(usize, &[u32])],
+    adapter: AdapterSlot,
     each: &mut dyn FnMut(usize, &[f32]),
 ) -> Result<()> {
     for &(sequence, tokens) in pieces {
@@ -30,7 +32,7 @@ pub(crate) fn feed(
             }
             let is_whole = taken == tokens.len();
             let outputs = if is_whole { OutputRows::Last } else { OutputRows::None };
-            batch.push(BatchEntry::new(*sequence, &tokens[..taken], outputs));
+            batch.push(BatchEntry { adapter, ..BatchEntry::new(*sequence, &tokens[..taken], outputs) });
             room -= taken;
             count += usize::from(is_whole);
         }
@@ -73,9 +75,10 @@ impl BeamSearch {
     }
 
     /// Returns the last tokens, which must go through the model.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
-        self.beams.begun().map(|begun| {
-            BatchEntry::new(begun.sequence, &begun.text[begun.text.len() - 1..], OutputRows::Last)
+    pub(crate) fn pieces(&self, adapter: AdapterSlot) -> impl Iterator<Item = BatchEntry<'_>> {
+        self.beams.begun().map(move |begun| {
+            let tokens = &begun.text[begun.text.len() - 1..];
+            BatchEntry { adapter, ..BatchEntry::new(begun.sequence, tokens, OutputRows::Last) }
         })
     }
 

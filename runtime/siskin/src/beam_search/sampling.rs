@@ -6,6 +6,7 @@ use super::{FinishedHypothesis, apply_length_penalty};
 use crate::Result;
 use crate::sample::{Sampler, SamplerOptions};
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
+use siskin_graph::AdapterSlot;
 
 /// Settings that all prompts share.
 pub(crate) struct SamplingSettings {
@@ -74,11 +75,11 @@ impl SampledTexts {
     }
 
     /// Returns the last tokens, which must go through the model.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
+    pub(crate) fn pieces(&self, adapter: AdapterSlot) -> impl Iterator<Item = BatchEntry<'_>> {
         let piece = |draw: &SampledText| (draw.sequence, draw.tokens.len() - 1);
         self.draws.iter().filter(|draw| draw.goes_on).map(move |draw| {
             let (sequence, last) = piece(draw);
-            BatchEntry::new(sequence, &draw.tokens[last..], OutputRows::Last)
+            BatchEntry { adapter, ..BatchEntry::new(sequence, &draw.tokens[last..], OutputRows::Last) }
         })
     }
 

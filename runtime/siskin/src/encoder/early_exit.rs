@@ -107,7 +107,7 @@ pub(super) fn text<'a>(
     sequence: usize,
     outputs: OutputRows<'a>,
 ) -> SequenceInput<'a> {
-    let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = tokens;
+    let EncoderInput { ids, token_type_ids, features, global_positions, padding_token, adapter } = tokens;
     SequenceInput {
         sequence,
         tokens: ids,
@@ -115,6 +115,7 @@ pub(super) fn text<'a>(
         features,
         global_positions,
         padding_token: *padding_token,
+        adapter: *adapter,
         outputs,
     }
 }

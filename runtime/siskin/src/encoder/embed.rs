@@ -8,6 +8,7 @@ use super::{Encoder, EncoderInput, OverflowMode, Pooling, pooling};
 use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, ErrorKind, Result};
+use siskin_graph::AdapterSlot;
 
 /// Options for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct EmbedOptions {
     pub overflow: OverflowMode,
     /// The prompt before each text.
     pub prompt: Prompt,
+    /// The adapter, of those that the model was opened with to choose from; see [`Model::adapter_slot`].
+    pub adapter: AdapterSlot,
 }
 
 /// Texts in parts that the model accepts.
@@ -47,13 +50,14 @@ impl EmbedOptions {
         };
         let normalize =
             config.get("sentence_transformers/normalize").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { pooling, normalize, dimensions: 0, overflow: OverflowMode::Error, prompt: Prompt::Default })
+        let (overflow, prompt) = (OverflowMode::Error, Prompt::Default);
+        Ok(Self { pooling, normalize, dimensions: 0, overflow, prompt, adapter: AdapterSlot::MODEL })
     }
 
     /// Returns the options that give vectors for [`EmbedOptions::join_windows`].
     pub(crate) fn unfinished(&self) -> Self {
         let (overflow, prompt) = (OverflowMode::Error, Prompt::None);
-        Self { pooling: self.pooling, normalize: false, dimensions: 0, overflow, prompt }
+        Self { normalize: false, dimensions: 0, overflow, prompt, ..*self }
     }
 
     /// Returns the vector of each text from those of its windows, which follow each other: their average, weighted by
@@ -137,7 +141,8 @@ impl Encoder {
 
     fn windows(&self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<EmbeddingWindows> {
         let parts = self.all_parts(texts, options.overflow)?;
-        let (owners, inputs) = parts.into_iter().map(|(owner, part)| (owner, part.tokens)).unzip();
+        let input = |tokens: EncoderInput| EncoderInput { adapter: options.adapter, ..tokens };
+        let (owners, inputs) = parts.into_iter().map(|(owner, part)| (owner, input(part.tokens))).unzip();
         Ok(EmbeddingWindows { owners, inputs })
     }
 
@@ -150,6 +155,7 @@ impl Encoder {
         self.check(options)?;
         let (max, vocabulary) = (self.max_tokens(), self.model.config().vocabulary);
         for (index, input) in inputs.iter_mut().enumerate() {
+            input.adapter = options.adapter;
             if input.ids.len() > max && options.overflow == OverflowMode::Truncate {
                 input.ids.truncate(max);
             }

@@ -34,7 +34,7 @@ use siskin_backend::ModelPart;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{Context, ContextOptions, OutputRows, Resources, SequenceInput};
 use siskin_backend::thread_pool::SharedThreadPool;
-use siskin_graph::OutputHead;
+use siskin_graph::{AdapterSlot, OutputHead};
 use siskin_graph::arch::ConfigReader;
 
 /// Options for opening an encoder.
@@ -71,6 +71,8 @@ pub struct EncoderInput {
     /// For models with a convolution over positions: the token that follows the last one, as if the text were padded.
     /// Ignored by other models. `None` means zeros, however texts are batched.
     pub padding_token: Option<u32>,
+    /// The adapter, of those that the model was opened with to choose from; see [`Model::adapter_slot`].
+    pub adapter: AdapterSlot,
 }
 
 impl From<Vec<u32>> for EncoderInput {

@@ -8,8 +8,9 @@ use crate::model::Model;
 
 /// Returns the key of the embedding of `text`.
 pub(crate) fn embedding_key(model: &Model, kind: CacheType, options: &EmbedOptions, text: &str) -> Key {
+    let model = Key::of_model(model, options.adapter);
     let options = options::of_embedding(kind, options);
-    Key::of("embed", &[Key::of_model(model).bytes(), &options, text.as_bytes()])
+    Key::of("embed", &[model.bytes(), &options, text.as_bytes()])
 }
 
 /// Decodes a value to f32; `None` if it does not consist of `columns` finite values.

@@ -1,6 +1,7 @@
 //! Keys: everything that a result depends on, as one hash.
 
 use crate::model::Model;
+use siskin_graph::AdapterSlot;
 
 /// A hash of everything that a result depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,11 +18,11 @@ impl Key {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// Returns the key of a model: its file, and the options of opening it that affect results.
-    pub fn of_model(model: &Model) -> Self {
+    /// Returns the key of a model: its file, its adapter, and the options of opening it that affect results.
+    pub fn of_model(model: &Model, adapter: AdapterSlot) -> Self {
         let skipped: Vec<u8> =
             model.skipped().numbers().flat_map(|layer| (layer as u64).to_le_bytes()).collect();
-        Self::of("model", &[&model.identity(), &skipped])
+        Self::of("model", &[&model.identity_with(adapter), &skipped])
     }
 
     /// Creates a key from its bytes.

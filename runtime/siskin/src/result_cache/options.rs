@@ -69,6 +69,8 @@ pub(super) fn of_generation(session: &SessionOptions, generate: GenerateOptions)
         batch: _,
         encoder_context: _,
         template: _,
+        // A part of the key of the model.
+        adapter: _,
         context,
         window,
         cache,
@@ -161,7 +163,8 @@ fn add_logits_processors(fields: &mut Fields, options: &LogitsProcessorOptions) 
 
 /// Returns the options that an embedding depends on.
 pub(super) fn of_embedding(cache: CacheType, options: &EmbedOptions) -> Vec<u8> {
-    let EmbedOptions { pooling, normalize, dimensions, overflow, prompt } = options;
+    // The adapter is a part of the model's key.
+    let EmbedOptions { pooling, normalize, dimensions, overflow, prompt, adapter: _ } = options;
     let mut fields = Fields::default();
     fields.cache_type(Some(cache)).sizes(&[usize::from(*normalize), *dimensions]);
     fields.option(Pooling::NAMES.iter().position(|(known, _)| known == pooling));

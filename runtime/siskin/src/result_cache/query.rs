@@ -50,7 +50,7 @@ impl CacheQuery {
             Ok(tokens.iter().flat_map(|token| token.to_le_bytes()).collect())
         };
         let options = options::of_generation(session, generate);
-        let model = Key::of_model(model);
+        let model = Key::of_model(model, model.loaded().adapter_slot(session.adapter.as_deref())?);
         let key = |prompt| Ok::<_, Error>(Key::of("answer", &[model.bytes(), &options, &tokens(prompt)?]));
         // Messages and template variables surround any prompt in the same way.
         let (key, around) = (key(prompt)?, key("").ok());
@@ -62,7 +62,7 @@ impl CacheQuery {
     /// template rejects an empty prompt, which is how messages around a prompt are compared.
     pub fn embed(&mut self, encoder: &mut Encoder, options: &EmbedOptions) -> Result<()> {
         let Some(around) = self.around else { return Ok(()) };
-        let by = Key::of_model(encoder.model());
+        let by = Key::of_model(encoder.model(), options.adapter);
         let embedding = options::of_embedding(encoder.cache_type(), options);
         let index = Key::of("meaning", &[around.bytes(), by.bytes(), &embedding]);
         let vector = encoder.embed(&[&self.prompt], options)?.pop().unwrap_or_default();

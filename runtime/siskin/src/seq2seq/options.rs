@@ -11,6 +11,7 @@ use crate::model::Model;
 use crate::sample::SamplerOptions;
 use crate::session::SessionOptions;
 use crate::{Error, Result};
+use siskin_graph::AdapterSlot;
 use siskin_graph::arch::ConfigReader;
 
 /// Options for opening a [`Seq2Seq`](super::Seq2Seq).
@@ -26,11 +27,13 @@ pub struct Seq2SeqOptions {
     pub context: usize,
     /// The type of the KV cache; `None` means f16, or f32 for models whose weights are f32.
     pub cache: Option<CacheType>,
+    /// The adapter, of those that the model was opened with to choose from; see [`Model::adapter_slot`].
+    pub adapter: AdapterSlot,
 }
 
 impl Default for Seq2SeqOptions {
     fn default() -> Self {
-        Self { rows: 32, batch: 512, source: 0, context: 0, cache: None }
+        Self { rows: 32, batch: 512, source: 0, context: 0, cache: None, adapter: AdapterSlot::MODEL }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Seq2Seq, Seq2SeqGenerateOptions};
+use super::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 use crate::beam_search::{
     BeamSearch, BeamSettings, Beams, FinishedHypothesis, SampledTexts, SamplingSettings, feed,
 };
@@ -116,7 +116,7 @@ impl Seq2Seq {
         let rows = self.make_room(jobs, width)?;
         let Some(mut context) = self.context.take() else { return Ok(()) };
         let mut flow =
-            Flow { jobs, manner: self.manner(writing)?, batch: self.options.batch, scratch: Vec::new() };
+            Flow { jobs, manner: self.manner(writing)?, options: self.options, scratch: Vec::new() };
         flow.run(&mut context, rows, width, each)?;
         // After an error the context still holds sequences, so it is dropped and replaced by the next call.
         self.context = Some(context);
@@ -181,7 +181,7 @@ impl Seq2Seq {
 struct Flow<'a> {
     jobs: &'a [Seq2SeqInput],
     manner: DecodingMethod,
-    batch: usize,
+    options: Seq2SeqOptions,
     scratch: Vec<f32>,
 }
 
@@ -220,8 +220,8 @@ impl Flow<'_> {
         let mut pieces = Vec::new();
         for (_, task) in tasks.iter() {
             match task {
-                Task::Search(hunt) => pieces.extend(hunt.pieces()),
-                Task::Draw(draws) => pieces.extend(draws.pieces()),
+                Task::Search(hunt) => pieces.extend(hunt.pieces(self.options.adapter)),
+                Task::Draw(draws) => pieces.extend(draws.pieces(self.options.adapter)),
             }
         }
         if pieces.is_empty() {
@@ -250,7 +250,7 @@ impl Flow<'_> {
         let mut begun: Vec<Option<Task>> = jobs.iter().map(|_| None).collect();
         let mut failed = Ok(());
         let (manner, scratch, all) = (&self.manner, &mut self.scratch, self.jobs);
-        feed(context, &pieces, &mut |index, logits| {
+        feed(context, &pieces, self.options.adapter, &mut |index, logits| {
             let (job, sequence) = (&all[jobs[index]], sequences[index]);
             // The last token need not be processed.
             let max_tokens = job.max_tokens.min(room + 1 - job.prompt.len().min(room));
@@ -288,12 +288,13 @@ impl Flow<'_> {
             features: &[],
             global_positions: &[],
             padding_token: None,
+            adapter: self.options.adapter,
         };
         let texts: Vec<SequenceInput<'_>> =
             jobs.iter().zip(sequences).map(text).filter(|text| !text.tokens.is_empty()).collect();
         let mut rest = texts.as_slice();
         while let Some(longest) = rest.first() {
-            let room = self.batch.max(longest.tokens.len());
+            let room = self.options.batch.max(longest.tokens.len());
             let mut rows = 0;
             let count = rest.iter().take_while(|text| {
                 rows += text.tokens.len();

@@ -190,6 +190,7 @@ impl Engine {
     pub fn submit(&self, model: ModelId, request: GenerationRequest) -> Result<GenerationStream> {
         let served = self.model(model)?;
         let submitted = Instant::now();
+        let adapter = served.loaded().adapter_slot(request.adapter.as_deref())?;
         let tokens = request.prompt.tokens(&served)?;
         let mut sampler = served.sampler(&request.sampler, &request.dry_breakers)?;
         sampler.set_history(&tokens);
@@ -218,6 +219,7 @@ impl Engine {
             class: request.class,
             client: request.client,
             salt: request.salt,
+            adapter,
             timeout: request.timeout,
         };
         let handle = self.engine.submit(model, spec, Box::new(sampler))?;

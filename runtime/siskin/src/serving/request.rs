@@ -44,6 +44,8 @@ pub struct GenerationRequest {
     pub client: ClientId,
     /// Requests only share the cached prefixes of requests with the same salt.
     pub salt: CacheSalt,
+    /// The name of the adapter, of those that the model was opened with to choose from.
+    pub adapter: Option<String>,
     /// How long it may take; `None`: no limit.
     pub timeout: Option<Duration>,
     /// What the text must be; `None`: anything.
@@ -90,6 +92,7 @@ impl GenerationRequest {
             class: RequestClass::default(),
             client: ClientId::default(),
             salt: CacheSalt::default(),
+            adapter: None,
             timeout: None,
             structured_output: None,
             visible_tokens: Vec::new(),

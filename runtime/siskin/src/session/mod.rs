@@ -36,9 +36,9 @@ use crate::sample::{Sampler, SamplerOptions};
 use crate::{Error, ErrorKind, Result};
 use conversation::ConversationMessage;
 use siskin_backend::cancel::CancelHandle;
-use siskin_backend::context::Context;
+use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_chat_template::RenderOptions;
-use siskin_graph::StreamingWindow;
+use siskin_graph::{AdapterSlot, StreamingWindow};
 
 /// Options for a session.
 #[derive(Clone, Debug)]
@@ -61,6 +61,8 @@ pub struct SessionOptions {
     /// The maximum memory in bytes for activations and KV cache together. Opening a session that would reserve more
     /// fails with an error that names options that would fit. `None` means no limit.
     pub budget: Option<usize>,
+    /// The name of the adapter, of those that the model was opened with to choose from.
+    pub adapter: Option<String>,
     /// How tokens are sampled.
     pub sampler: SamplerOptions,
     /// Stop strings that end a generation.
@@ -81,6 +83,7 @@ impl Default for SessionOptions {
             cache: None,
             forks: 0,
             budget: None,
+            adapter: None,
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
@@ -132,6 +135,7 @@ pub struct Session {
     options: SessionOptions,
     context: Arc<Mutex<Context>>,
     sequence: usize,
+    adapter: AdapterSlot,
     /// The tokens of the sequence.
     tokens: Vec<u32>,
     sampler: Sampler,
@@ -168,6 +172,7 @@ impl Session {
 
     fn in_context(model: Model, options: SessionOptions, mut context: Context) -> Result<Self> {
         let sampler = model.sampler(&options.sampler, &options.dry_breakers)?;
+        let adapter = model.loaded().adapter_slot(options.adapter.as_deref())?;
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
@@ -178,6 +183,7 @@ impl Session {
             options,
             context,
             sequence,
+            adapter,
             tokens,
             sampler,
             logits,
@@ -187,6 +193,11 @@ impl Session {
             is_stale: false,
             cancel,
         })
+    }
+
+    /// Returns tokens as a part of a batch.
+    fn entry<'a>(&self, tokens: &'a [u32], outputs: OutputRows<'a>) -> BatchEntry<'a> {
+        BatchEntry { adapter: self.adapter, ..BatchEntry::new(self.sequence, tokens, outputs) }
     }
 
     /// Returns the model.
@@ -276,6 +287,7 @@ impl Session {
             options: self.options.clone(),
             context: Arc::clone(&self.context),
             sequence,
+            adapter: self.adapter,
             sampler: self.sampler.clone(),
             logits: self.logits.clone(),
             turns: self.turns.clone(),

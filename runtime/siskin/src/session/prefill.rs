@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::{Session, locked, ready};
 use crate::Result;
 use crate::encoder::EncoderInput;
-use siskin_backend::context::{BatchEntry, Context, OutputRows, SequenceInput};
+use siskin_backend::context::{Context, OutputRows, SequenceInput};
 
 /// Memory for the logits of a scored batch, in bytes.
 const SCORE_BYTES: usize = 32 << 20;
@@ -23,7 +23,7 @@ impl Session {
     fn set_source(&mut self, text: &EncoderInput) -> Result<()> {
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
-        let EncoderInput { ids, token_type_ids, features, global_positions, padding_token } = text;
+        let EncoderInput { ids, token_type_ids, features, global_positions, padding_token, .. } = text;
         let (sequence, outputs) = (self.sequence, OutputRows::None);
         context.encode(&[SequenceInput {
             sequence,
@@ -33,6 +33,7 @@ impl Session {
             outputs,
             global_positions,
             padding_token: *padding_token,
+            adapter: self.adapter,
         }])
     }
 
@@ -85,7 +86,7 @@ impl Session {
                 OutputRows::Last if !is_last => OutputRows::None,
                 outputs => outputs,
             };
-            if let Err(error) = context.forward(&[BatchEntry::new(self.sequence, chunk, outputs)]) {
+            if let Err(error) = context.forward(&[self.entry(chunk, outputs)]) {
                 if is_rescaled {
                     // The cached keys were rotated for a length that was not reached.
                     drop(context);

@@ -2,7 +2,7 @@
 
 use super::{Session, locked, ready};
 use crate::{Error, ErrorKind, Result};
-use siskin_backend::context::{BatchEntry, OutputRows};
+use siskin_backend::context::OutputRows;
 
 impl Session {
     /// Prepares for `count` more tokens. Recomputes the KV cache if they take the sequence past the length at which
@@ -36,7 +36,7 @@ impl Session {
         let outcome = self
             .tokens
             .chunks(batch)
-            .map(|tokens| BatchEntry::new(self.sequence, tokens, OutputRows::None))
+            .map(|tokens| self.entry(tokens, OutputRows::None))
             .try_for_each(|piece| context.forward(std::slice::from_ref(&piece)));
         drop(context);
         match outcome {

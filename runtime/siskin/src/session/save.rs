@@ -49,7 +49,7 @@ impl Session {
 
     fn kv_identity(&self) -> KvIdentity {
         let skipped_layers = self.model.skipped().numbers().map(|number| number as u32).collect();
-        KvIdentity { model: self.model.identity(), skipped_layers }
+        KvIdentity { model: self.model.identity_with(self.adapter), skipped_layers }
     }
 
     /// Writes [`Session::save`] to a file atomically: it appears only when complete.

@@ -53,7 +53,7 @@ impl Session {
         let mut hunt = BeamSearch::begin(beams, root, &self.logits, &mut scratch);
         let mut outcome = hunt.settle(&mut context);
         while outcome.is_ok() && !hunt.is_over() {
-            let pieces: Vec<_> = hunt.pieces().collect();
+            let pieces: Vec<_> = hunt.pieces(self.adapter).collect();
             outcome = context.forward(&pieces).and_then(|()| {
                 hunt.step(&context, 0, &mut scratch);
                 hunt.settle(&mut context)

@@ -2,7 +2,7 @@
 
 use siskin_cuda::CommandBuilder;
 use siskin_cuda::ops::OpCall;
-use siskin_graph::op::{ExternalInput, InputFeatures, SinusoidalPositions, StoreCrossKv};
+use siskin_graph::op::{ExternalInput, InputFeatures, MultiLora, SinusoidalPositions, StoreCrossKv};
 
 use super::{CudaBackward, OpBackward};
 
@@ -17,4 +17,4 @@ macro_rules! no_gradient {
 // They have neither inputs nor weights.
 no_gradient!(SinusoidalPositions, InputFeatures);
 // They have no forward pass either, and are rejected when a runner is built.
-no_gradient!(ExternalInput, StoreCrossKv);
+no_gradient!(ExternalInput, MultiLora, StoreCrossKv);
