@@ -19,6 +19,7 @@ mod input_path;
 mod inspect;
 mod interrupt;
 mod logits;
+mod lora;
 mod manual;
 mod memory;
 mod options;

@@ -1,6 +1,7 @@
 //! Arguments shared by several commands, and the models they open.
 
 use crate::device::{DeviceArg, DeviceParser};
+use crate::lora::LoraArg;
 use crate::output::{self, Bar};
 use crate::{built_in_model, input_path};
 use siskin::file::File;
@@ -78,14 +79,28 @@ impl OpenArgs {
 
     /// Opens a model of any format for inference.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
+        self.model_with_adapters(path, args, &[])
+    }
+
+    /// Opens a model of any format for inference, with adapters to choose from.
+    pub(crate) fn model_with_adapters(
+        &self,
+        path: &Path,
+        args: &ModelArgs,
+        adapters: &[LoraArg],
+    ) -> Result<Model> {
         let model_options = args.options()?;
         input_path::check_model(path)?;
-        args.adapter().map_or(Ok(()), input_path::check_adapter)?;
+        let paths = args.adapter().into_iter().chain(adapters.iter().map(|adapter| adapter.path.as_path()));
+        paths.into_iter().try_for_each(input_path::check_adapter)?;
+        let choices: Vec<_> =
+            adapters.iter().map(|adapter| (adapter.name.clone(), adapter.source(args.any_base))).collect();
         let model = if built_in_model::is_meant(path) {
-            Self::built_in(args, &model_options)?
+            Self::built_in(args, &choices, &model_options)?
         } else {
             let loaded = self.open(&|options| match args.beside() {
-                None => siskin_convert::open_model(path, options, &model_options),
+                None if choices.is_empty() => siskin_convert::open_model(path, options, &model_options),
+                None => siskin_convert::open_with_adapters(path, &choices, options, &model_options),
                 Some(beside) => siskin_convert::open_adapted(path, beside, options, &model_options),
             })?;
             Model::new(loaded).map_err(|error| error.within(&path.display().to_string()))?
@@ -104,9 +119,16 @@ impl OpenArgs {
     }
 
     /// Opens the built-in model.
-    fn built_in(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
+    fn built_in(
+        args: &ModelArgs,
+        choices: &[(String, AdapterSource<'_>)],
+        options: &ModelOptions,
+    ) -> Result<Model> {
         let file = built_in_model::file()?;
-        let Some(beside) = args.beside() else { return Model::from_file(file, options) };
+        let Some(beside) = args.beside() else {
+            let adapters = siskin_convert::open_adapters(choices, &file)?;
+            return Model::with_adapters(file, &adapters, options);
+        };
         let adapter = siskin_convert::open_adapter(beside, &file)?;
         Model::with_adapter(file, &adapter, options)
     }
@@ -148,10 +170,10 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     skip_layers: Vec<usize>,
     /// Apply this LoRA adapter: a file written by `siskin train`, or a PEFT folder
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", group = "adapters")]
     adapter: Option<PathBuf>,
     /// Apply the adapter even if it was trained on different base weights
-    #[arg(long, requires = "adapter")]
+    #[arg(long, requires = "adapters")]
     any_base: bool,
     /// Limit the speed: `background`, a duty cycle such as 50%, or generated tokens per second such as 12/s
     #[arg(long, value_name = "LIMIT", value_parser = throttle)]

@@ -9,6 +9,7 @@ mod request_queue;
 mod stdio;
 mod worker;
 
+use crate::lora::LoraArg;
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
 use siskin::{Error, Result};
 use std::net::IpAddr;
@@ -26,6 +27,10 @@ pub(crate) struct Args {
     /// Port to listen on; 0 means any free one
     #[arg(short, long, default_value_t = 8080, value_name = "N", help_heading = "HTTP")]
     port: u16,
+    /// LoRA adapter that requests select by its name, as if it were a model; repeatable. The name defaults to that of the
+    /// file or folder
+    #[arg(long, value_name = "[NAME=]PATH", group = "adapters", conflicts_with_all = ["stdio", "adapter"], help_heading = "HTTP")]
+    lora: Vec<LoraArg>,
     /// Maximum number of concurrently running requests per model
     #[arg(long, default_value_t = 16, value_name = "N", help_heading = "HTTP")]
     parallel: usize,

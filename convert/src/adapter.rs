@@ -5,7 +5,7 @@ use std::path::Path;
 use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 use siskin_format::file::File;
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::adapter::Adapter;
+use siskin_graph::adapter::{Adapter, NamedAdapter};
 
 use crate::import::peft;
 use crate::open::{OpenOptions, open_any};
@@ -40,6 +40,14 @@ pub fn open_adapter(beside: AdapterSource<'_>, base: &File) -> Result<Adapter> {
     Ok(adapter)
 }
 
+/// Opens adapters, each with its name, like [`open_adapter`].
+pub fn open_adapters(adapters: &[(String, AdapterSource<'_>)], base: &File) -> Result<Vec<NamedAdapter>> {
+    let named = |(name, source): &(String, AdapterSource<'_>)| {
+        Ok(NamedAdapter { name: name.clone(), adapter: open_adapter(*source, base)? })
+    };
+    adapters.iter().map(named).collect()
+}
+
 /// Opens a model like [`open_any`], to be run with an adapter.
 pub fn open_adapted(
     path: impl AsRef<Path>,
@@ -51,5 +59,19 @@ pub fn open_adapted(
     let file = open_any(path, options)?;
     let adapter = open_adapter(beside, &file)?;
     LoadedModel::new(file, ModelAdapters::Applied(&adapter), model_options)
+        .map_err(|error| error.within(&path.display().to_string()))
+}
+
+/// Opens a model like [`open_any`], with adapters of which each sequence can choose one by its name.
+pub fn open_with_adapters(
+    path: impl AsRef<Path>,
+    adapters: &[(String, AdapterSource<'_>)],
+    options: &OpenOptions<'_>,
+    model_options: &ModelOptions,
+) -> Result<LoadedModel> {
+    let path = path.as_ref();
+    let file = open_any(path, options)?;
+    let adapters = open_adapters(adapters, &file)?;
+    LoadedModel::new(file, ModelAdapters::PerSequence(&adapters), model_options)
         .map_err(|error| error.within(&path.display().to_string()))
 }

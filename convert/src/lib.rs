@@ -36,7 +36,7 @@ mod progress;
 mod rows;
 mod tokenizer;
 
-pub use adapter::{AdapterSource, open_adapted, open_adapter};
+pub use adapter::{AdapterSource, open_adapted, open_adapter, open_adapters, open_with_adapters};
 pub use calibrate::Calibration;
 pub use open::{OpenOptions, PackedCache, open_any, open_model};
 pub use pack::{PackOptions, QuantMix, Recipe, WeightTarget, pack, pack_file};

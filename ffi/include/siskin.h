@@ -267,13 +267,25 @@ siskin_error *siskin_model_options_set_skip_layers(siskin_model_options *options
                                                    const uint32_t *layers,
                                                    size_t count);
 
-/// Applies the LoRA or DoRA adapter in a `.siskin` file to the models opened with these options; an empty path (the
-/// default) means no adapter. The adapter is read immediately. Opening a model whose weights differ from those that the
-/// adapter was trained on fails, unless `any_base` is set.
+/// Applies the LoRA or DoRA adapter in a `.siskin` file, which is read immediately, or in a PEFT folder (with the
+/// `import` feature) to the models opened with these options; an empty path (the default) means no adapter. Opening a
+/// model whose weights differ from those that the adapter was trained on fails, unless `any_base` is set; PEFT folders do
+/// not record these weights.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_adapter(siskin_model_options *options,
                                                const char *path,
                                                size_t length,
+                                               bool any_base);
+
+/// Adds a LoRA or DoRA adapter that sessions of the model can choose by `name` with `siskin_session_options_set_adapter`.
+/// The model is opened once for all of them. The rest is as in `siskin_model_options_set_adapter`, which cannot be
+/// combined with this function; a name that was added before is replaced.
+SISKIN_NODISCARD
+siskin_error *siskin_model_options_add_adapter(siskin_model_options *options,
+                                               const char *name,
+                                               size_t name_length,
+                                               const char *path,
+                                               size_t path_length,
                                                bool any_base);
 
 /// Sets whether the packed copy of a non-`.siskin` model is cached.
@@ -643,6 +655,13 @@ siskin_error *siskin_session_options_set_context(siskin_session_options *options
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_max_batch_tokens(siskin_session_options *options,
                                                           size_t tokens);
+
+/// Sets the name of the adapter that applies to the session, of those that were added to the model's options; empty (the
+/// default) means none. The KV cache depends on it: a session keeps its adapter.
+SISKIN_NODISCARD
+siskin_error *siskin_session_options_set_adapter(siskin_session_options *options,
+                                                 const char *name,
+                                                 size_t length);
 
 /// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
 /// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0 (the default) means no limit.

@@ -1,13 +1,14 @@
 //! Options for opening a model.
 
+use std::borrow::Cow;
 use std::ffi::{c_char, c_void};
 #[cfg(feature = "import")]
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 #[cfg(feature = "import")]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use siskin::file::File;
-use siskin::{Adapter, CpuFeatures, DeviceKind, LayerSet, Model, ModelOptions};
+use siskin::{Adapter, CpuFeatures, DeviceKind, LayerSet, Model, ModelOptions, NamedAdapter};
 
 use crate::arguments::{text, text_or_none, values};
 use crate::callback::{HostPointer, siskin_release_function};
@@ -52,31 +53,79 @@ pub(crate) struct Options {
     #[cfg(feature = "import")]
     pub(crate) recipe: Option<siskin_convert::Recipe>,
     adapter: Option<AdapterOption>,
+    /// The adapters that sessions choose from, by name.
+    choices: Vec<(String, AdapterOption)>,
     progress: Option<Progress>,
 }
 
-/// The adapter of a model.
+/// An adapter, and whether it fits any base model.
 struct AdapterOption {
-    adapter: Adapter,
+    source: AdapterInput,
     any_base: bool,
+}
+
+enum AdapterInput {
+    /// What a `.siskin` file held.
+    Read(Adapter),
+    /// A PEFT folder, which is read with the base model: its matrices are named differently there.
+    #[cfg(feature = "import")]
+    Peft(PathBuf),
+}
+
+impl AdapterOption {
+    fn open(path: &str, any_base: bool) -> siskin::Result<Self> {
+        #[cfg(feature = "import")]
+        if Path::new(path).is_dir() {
+            return Ok(Self { source: AdapterInput::Peft(path.into()), any_base });
+        }
+        Ok(Self { source: AdapterInput::Read(Adapter::open(path)?), any_base })
+    }
+
+    /// Returns the adapter for a base model.
+    fn adapter(&self, base: &File) -> siskin::Result<Cow<'_, Adapter>> {
+        match &self.source {
+            AdapterInput::Read(adapter) => {
+                if !self.any_base {
+                    adapter.check_base(base)?;
+                }
+                Ok(Cow::Borrowed(adapter))
+            }
+            #[cfg(feature = "import")]
+            AdapterInput::Peft(path) => {
+                let source = siskin_convert::AdapterSource { path, any_base: self.any_base };
+                siskin_convert::open_adapter(source, base).map(Cow::Owned)
+            }
+        }
+    }
 }
 
 impl Options {
     /// Whether the model has an adapter.
     #[cfg(feature = "import")]
     pub(crate) fn has_adapter(&self) -> bool {
-        self.adapter.is_some()
+        self.adapter.is_some() || !self.choices.is_empty()
     }
 
     /// Opens the model in an open file.
     pub(crate) fn model(&self, file: File) -> siskin::Result<Model> {
-        let Some(AdapterOption { adapter, any_base }) = &self.adapter else {
-            return Model::from_file(file, &self.model);
-        };
-        if !any_base {
-            adapter.check_base(&file)?;
+        match &self.adapter {
+            Some(_) if !self.choices.is_empty() => {
+                let message = "set an adapter for the whole model, or add adapters to choose from, not both";
+                Err(siskin::Error::argument("adapter", message))
+            }
+            Some(option) => {
+                let adapter = option.adapter(&file)?;
+                Model::with_adapter(file, &adapter, &self.model)
+            }
+            None => {
+                let named = |(name, option): &(String, AdapterOption)| {
+                    let adapter = option.adapter(&file)?.into_owned();
+                    Ok(NamedAdapter { name: name.clone(), adapter })
+                };
+                let adapters = self.choices.iter().map(named).collect::<siskin::Result<Vec<_>>>()?;
+                Model::with_adapters(file, &adapters, &self.model)
+            }
         }
-        Model::with_adapter(file, adapter, &self.model)
     }
 }
 
@@ -257,9 +306,10 @@ pub unsafe extern "C" fn siskin_model_options_set_skip_layers(
     }
 }
 
-/// Applies the LoRA or DoRA adapter in a `.siskin` file to the models opened with these options; an empty path (the
-/// default) means no adapter. The adapter is read immediately. Opening a model whose weights differ from those that the
-/// adapter was trained on fails, unless `any_base` is set.
+/// Applies the LoRA or DoRA adapter in a `.siskin` file, which is read immediately, or in a PEFT folder (with the
+/// `import` feature) to the models opened with these options; an empty path (the default) means no adapter. Opening a
+/// model whose weights differ from those that the adapter was trained on fails, unless `any_base` is set; PEFT folders do
+/// not record these weights.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -275,8 +325,38 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     unsafe {
         guard::exclusive(options, |options, ()| {
             let path = text_or_none("path", path, length)?;
-            let adapter = path.map(Adapter::open).transpose()?;
-            options.adapter = adapter.map(|adapter| AdapterOption { adapter, any_base });
+            options.adapter = path.map(|path| AdapterOption::open(&path, any_base)).transpose()?;
+            Ok(())
+        })
+    }
+}
+
+/// Adds a LoRA or DoRA adapter that sessions of the model can choose by `name` with `siskin_session_options_set_adapter`.
+/// The model is opened once for all of them. The rest is as in `siskin_model_options_set_adapter`, which cannot be
+/// combined with this function; a name that was added before is replaced.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_model_options_add_adapter(
+    options: *mut siskin_model_options,
+    name: *const c_char,
+    name_length: usize,
+    path: *const c_char,
+    path_length: usize,
+    any_base: bool,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live; `name` and `path` are strings of these lengths.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            let name = text("name", name, name_length)?;
+            if name.is_empty() {
+                return Err(PendingError::argument("name", "must not be empty"));
+            }
+            let adapter = AdapterOption::open(text("path", path, path_length)?, any_base)?;
+            options.choices.retain(|(other, _)| other != name);
+            options.choices.push((name.to_owned(), adapter));
             Ok(())
         })
     }

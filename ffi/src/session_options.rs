@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use siskin::{CacheType, SessionOptions, StreamingWindow};
 
-use crate::arguments::text;
+use crate::arguments::{text, text_or_none};
 use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, borrow};
 use crate::sampler::siskin_sampler;
@@ -102,6 +102,27 @@ pub unsafe extern "C" fn siskin_session_options_set_max_batch_tokens(
 ) -> *mut siskin_error {
     // SAFETY: pointer contract: `options` is null or live.
     unsafe { change(options, |options| options.session.batch = tokens) }
+}
+
+/// Sets the name of the adapter that applies to the session, of those that were added to the model's options; empty (the
+/// default) means none. The KV cache depends on it: a session keeps its adapter.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_adapter(
+    options: *mut siskin_session_options,
+    name: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live; `name` is a string of `length` bytes.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.session.adapter = text_or_none("name", name, length)?;
+            Ok(())
+        })
+    }
 }
 
 /// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with

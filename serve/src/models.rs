@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use siskin::encoder::EmbedOptions;
 use siskin::serving::{Drive, EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
-use siskin::{EncoderOptions, Error, Model, Result, SessionOptions};
+use siskin::{AdapterSlot, EncoderOptions, Error, Model, Result, SessionOptions};
 
 use crate::error::ApiError;
 use crate::metrics::{self, ModelMetrics, NamedMetrics};
@@ -14,7 +14,8 @@ use crate::metrics::{self, ModelMetrics, NamedMetrics};
 pub struct ServedModel {
     /// The name.
     pub name: String,
-    /// The model: a decoder, or an encoder for embeddings.
+    /// The model: a decoder, or an encoder for embeddings. Requests select its adapters by their names, as if they were
+    /// models.
     pub model: Model,
     /// The options of a decoder.
     pub options: ServedModelOptions,
@@ -31,6 +32,7 @@ impl ServedModel {
 pub(crate) struct RegisteredModel {
     pub(crate) name: String,
     pub(crate) model: Model,
+    pub(crate) adapter: Option<ServedAdapter>,
     pub(crate) task: ModelTask,
     /// The maximum length of a request in tokens.
     pub(crate) context_length: usize,
@@ -43,7 +45,17 @@ pub(crate) struct RegisteredModel {
     pub(crate) metrics: ModelMetrics,
 }
 
+/// The adapter that is selected as a model.
+#[derive(Clone)]
+pub(crate) struct ServedAdapter {
+    /// The name that the base model is selected by.
+    pub(crate) base: String,
+    /// The name of the adapter.
+    pub(crate) name: String,
+}
+
 /// What requests a model can answer.
+#[derive(Clone, Copy)]
 pub(crate) enum ModelTask {
     Decoder(ModelId),
     Encoder(EncoderId, EmbedOptions),
@@ -60,21 +72,34 @@ impl ModelRegistry {
         let engine = Engine::new(EngineOptions { threads, drive: Drive::Thread })?;
         let mut models: Vec<Arc<RegisteredModel>> = Vec::new();
         for ServedModel { name, model, options } in served {
-            if models.iter().any(|known| known.name == name) {
-                return Err(Error::argument("models", format!("two models are named `{name}`")));
-            }
             let (task, context_length) = register(&engine, &model, &options)
                 .map_err(|error| error.within(&format!("model {name}")))?;
-            models.push(Arc::new(RegisteredModel {
-                fingerprint: fingerprint(&model, &options),
-                max_requests: options.scheduling.max_running.saturating_add(options.scheduling.max_waiting),
-                name,
-                model,
-                task,
-                context_length,
-                created: unix_time(),
-                metrics: ModelMetrics::default(),
-            }));
+            let adapters = model.adapters().map(|adapter| {
+                let base = name.clone();
+                (adapter.to_owned(), Some(ServedAdapter { base, name: adapter.to_owned() }))
+            });
+            for (name, adapter) in std::iter::once((name.clone(), None)).chain(adapters) {
+                if models.iter().any(|known| known.name == name) {
+                    let message = format!("two models or adapters are named `{name}`");
+                    return Err(Error::argument("models", message));
+                }
+                let slot = adapter.as_ref().map(|adapter| model.adapter_slot(&adapter.name)).transpose()?;
+                let slot = slot.unwrap_or_default();
+                models.push(Arc::new(RegisteredModel {
+                    fingerprint: fingerprint(&model, slot, &options),
+                    max_requests: options
+                        .scheduling
+                        .max_running
+                        .saturating_add(options.scheduling.max_waiting),
+                    name,
+                    model: model.clone(),
+                    adapter,
+                    task: task.with_adapter(slot),
+                    context_length,
+                    created: unix_time(),
+                    metrics: ModelMetrics::default(),
+                }));
+            }
         }
         Ok(Self { engine, models })
     }
@@ -97,9 +122,10 @@ impl ModelRegistry {
 
     /// Returns the page of metrics.
     pub(crate) fn metrics(&self) -> String {
+        // Requests with adapters are in the queue of their base model.
         let scheduler = |model: &Arc<RegisteredModel>| match model.task {
-            ModelTask::Decoder(id) => self.engine.stats(id),
-            ModelTask::Encoder(..) => None,
+            ModelTask::Decoder(id) if model.adapter.is_none() => self.engine.stats(id),
+            ModelTask::Decoder(_) | ModelTask::Encoder(..) => None,
         };
         let all: Vec<NamedMetrics<'_>> = self
             .models
@@ -114,7 +140,21 @@ impl ModelRegistry {
     }
 }
 
+impl ModelTask {
+    fn with_adapter(self, adapter: AdapterSlot) -> Self {
+        match self {
+            Self::Decoder(_) => self,
+            Self::Encoder(id, options) => Self::Encoder(id, EmbedOptions { adapter, ..options }),
+        }
+    }
+}
+
 impl RegisteredModel {
+    /// Returns the name of the adapter of requests.
+    pub(crate) fn adapter_name(&self) -> Option<String> {
+        self.adapter.as_ref().map(|adapter| adapter.name.clone())
+    }
+
     /// Returns the decoder.
     pub(crate) fn decoder(&self) -> std::result::Result<ModelId, ApiError> {
         match self.task {
@@ -155,12 +195,12 @@ fn register(engine: &Engine, model: &Model, options: &ServedModelOptions) -> Res
     Ok((ModelTask::Encoder(id, EmbedOptions::of(model)?), engine.max_text_tokens(id).unwrap_or_default()))
 }
 
-fn fingerprint(model: &Model, options: &ServedModelOptions) -> String {
+fn fingerprint(model: &Model, adapter: AdapterSlot, options: &ServedModelOptions) -> String {
     let SessionOptions { cache, window, .. } = options.session;
     let skipped = model.skipped();
     let build = format!("{} {cache:?} {window:?} {skipped:?}", env!("CARGO_PKG_VERSION"));
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&model.identity()).update(build.as_bytes());
+    hasher.update(&model.identity_with(adapter)).update(build.as_bytes());
     format!("fp_{}", &hasher.finalize().to_hex()[..16])
 }
 

@@ -7,10 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::request_adapters;
 use serde_json::{Value, json};
 use siskin::sample::SamplerOptions;
 use siskin::serving::{Admission, SchedulingOptions};
-use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, SessionOptions};
+use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, ModelOptions, SessionOptions};
 use siskin_serve::{ServedModel, Server, ServerOptions, ShutdownHandle};
 use siskin_tests::golden::{load, model};
 
@@ -109,8 +110,12 @@ fn completion(prompt: &[u32], seed: u64, max_tokens: usize) -> Value {
 
 /// The log-probabilities of the tokens that a session generates.
 fn alone(prompt: &[u32], seed: u64, max_tokens: usize) -> Vec<Value> {
+    alone_on(&tiny(), prompt, seed, max_tokens)
+}
+
+fn alone_on(model: &Model, prompt: &[u32], seed: u64, max_tokens: usize) -> Vec<Value> {
     let sampler = SamplerOptions { seed, log_probabilities: true, ..SamplerOptions::default() };
-    let mut session = tiny().session(SessionOptions { sampler, ..SessionOptions::default() }).unwrap();
+    let mut session = model.session(SessionOptions { sampler, ..SessionOptions::default() }).unwrap();
     let options = GenerateOptions { max_tokens, ..GenerateOptions::default() };
     let mut generation = session.begin_tokens(prompt, options).unwrap();
     let (mut text, mut all) = (String::new(), Vec::new());
@@ -150,6 +155,44 @@ fn requests_have_the_tokens_of_sessions() {
         })
         .collect();
     assert_eq!(logprobs, alone(&[1, 2, 3], 5, 9));
+}
+
+#[test]
+fn adapters_are_selected_as_models() {
+    let file = load("llama").file;
+    let adapters = request_adapters::adapters(&file);
+    let models = request_adapters::single(&file, &adapters);
+    let model =
+        Model::with_adapters(file, &adapters, &ModelOptions { threads: 2, ..Default::default() }).unwrap();
+    let server = Running::serve(ServerOptions::default(), ServedModel::new("tiny", model));
+    let check = |name: &str, model: &Model| {
+        let mut body = completion(&[3, 4, 5, 6], 1, 10);
+        body["model"] = name.into();
+        let (status, response) = server.post("/v1/completions", &body);
+        assert_eq!(status, 200, "{response}");
+        let choice = &response["choices"][0];
+        // A parsed number may be the neighbor of what was printed, but has the same f32.
+        let single = |number: &Value| number.as_f64().unwrap() as f32;
+        let got = choice["logprobs"]["token_logprobs"].as_array().unwrap().iter().map(single);
+        assert!(got.eq(alone_on(model, &[3, 4, 5, 6], 1, 10).iter().map(single)), "{name}");
+        assert_eq!(response["model"], name);
+        response["system_fingerprint"].clone()
+    };
+    std::thread::scope(|scope| {
+        let names = adapters.iter().map(|adapter| adapter.name.as_str());
+        let all = std::iter::once("tiny").chain(names).zip(&models);
+        let checks: Vec<_> = all.map(|(name, model)| scope.spawn(move || check(name, model))).collect();
+        let fingerprints: Vec<Value> = checks.into_iter().map(|check| check.join().unwrap()).collect();
+        assert!((1..4).all(|at| !fingerprints[..at].contains(&fingerprints[at])), "{fingerprints:?}");
+    });
+    let list = server.exchange(&request("GET", "/v1/models", b""));
+    let list: Value = serde_json::from_str(list.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let parents: Vec<_> = (0..4).map(|at| &list["data"][at]["parent"]).collect();
+    assert_eq!(parents, [&Value::Null, &json!("tiny"), &json!("tiny"), &json!("tiny")]);
+    assert_eq!(list["data"][2]["id"], "some");
+    let mut unknown = completion(&[3], 1, 1);
+    unknown["model"] = "other".into();
+    assert_eq!(server.post("/v1/completions", &unknown).0, 404);
 }
 
 #[test]

@@ -24,7 +24,8 @@ fn values(seed: &mut u64, count: usize) -> Vec<f32> {
 /// Returns an adapter of the matrices that `changes`, as far as they can have one.
 fn adapter(file: &File, rank: usize, is_dora: bool, changes: impl Fn(&str) -> bool) -> Adapter {
     let mut seed = rank as u64;
-    let parts = file.tensors().iter().filter(|tensor| tensor.role == StorageRole::Matrix && changes(&tensor.name));
+    let parts =
+        file.tensors().iter().filter(|tensor| tensor.role == StorageRole::Matrix && changes(&tensor.name));
     let part = |tensor: &siskin::file::Tensor| LoraMatrix {
         tensor: tensor.name.clone(),
         rows: tensor.rows,
@@ -45,7 +46,7 @@ fn adapter(file: &File, rank: usize, is_dora: bool, changes: impl Fn(&str) -> bo
 }
 
 /// Returns adapters of different ranks and matrices: LoRA of everything, of few matrices, and DoRA.
-fn adapters(file: &File) -> Vec<NamedAdapter> {
+pub(crate) fn adapters(file: &File) -> Vec<NamedAdapter> {
     let all = [
         ("everything", adapter(file, 5, false, |_| true)),
         ("some", adapter(file, 1, false, |name| name.contains("_q") || name.contains("down"))),
@@ -64,7 +65,7 @@ fn options(device: DeviceKind, threads: usize) -> ModelOptions {
 }
 
 /// Returns a model that was opened with each adapter alone, the first one with none.
-fn single(file: &File, adapters: &[NamedAdapter]) -> Vec<Model> {
+pub(crate) fn single(file: &File, adapters: &[NamedAdapter]) -> Vec<Model> {
     let options = options(DeviceKind::Cpu, 1);
     let plain = Model::from_file(file.clone(), &options).unwrap();
     let adapted =
@@ -107,7 +108,8 @@ fn rows_of_a_batch_have_the_bits_of_their_adapters() {
                 let entries: Vec<_> = slots.iter().zip(&sequences).map(entry).collect();
                 context.forward(&entries).unwrap();
                 let columns = model.config().vocabulary;
-                for (row, slot) in slots.iter().flat_map(|slot| range.clone().map(move |_| slot)).enumerate() {
+                for (row, slot) in slots.iter().flat_map(|slot| range.clone().map(move |_| slot)).enumerate()
+                {
                     let position = range.start + row % range.len();
                     let want = &alone[usize::from(*slot)][position * columns..][..columns];
                     assert!(context.output(row) == want, "{name} {recipe:?} {device:?}, adapter {slot}");

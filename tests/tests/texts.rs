@@ -102,7 +102,8 @@ fn forks_write_on_from_what_was_read() {
         let mut context = model.context(&options, 3, 1).unwrap();
         let trunk = context.create();
         let hear = |context: &mut Context, sequence, text: &EncoderInput| {
-            let EncoderInput { ids, token_type_ids, features, global_positions, padding_token, adapter } = text;
+            let EncoderInput { ids, token_type_ids, features, global_positions, padding_token, adapter } =
+                text;
             let (outputs, padding_token) = (OutputRows::None, *padding_token);
             context
                 .encode(&[SequenceInput {

@@ -50,6 +50,12 @@ pub(crate) fn member(name: &str) -> Command {
     cargo(&["run", "--quiet", "--locked", "--bin", name, "--"])
 }
 
+/// Builds one of our programs in the same way and returns its path.
+pub(crate) fn built_member(name: &str) -> Result<PathBuf> {
+    run(&mut cargo(&["build", "--locked", "--bin", name]))?;
+    Ok(built("debug").join(name))
+}
+
 /// Builds the C library in the same way, for tests: quickly, with overflow checks, and with all features that other
 /// packages enable, such as tract. `size` checks the library as it ships.
 pub(crate) fn c_library(testing: bool) -> Result {

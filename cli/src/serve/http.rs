@@ -1,9 +1,10 @@
 //! `siskin serve`: the HTTP server.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Args;
+use crate::lora::name_of;
 use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
 use siskin::serving::{Admission, SchedulingOptions, ServedModelOptions};
@@ -19,15 +20,23 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         ..ServerOptions::default()
     };
     options.check()?;
+    if paths.len() > 1 && !args.lora.is_empty() {
+        let message = "with several models it is not clear which of them an adapter belongs to; serve one";
+        return Err(Error::argument("--lora", message));
+    }
     let mut models = Vec::new();
     for path in paths {
         models.push(ServedModel {
-            name: name(path)?,
-            model: open.model(path, &args.model_args)?,
+            name: name_of(path)?,
+            model: open.model_with_adapters(path, &args.model_args, &args.lora)?,
             options: served_model_options(args)?,
         });
     }
-    let names: Vec<_> = models.iter().map(|model| model.name.clone()).collect();
+    let names = |model: &ServedModel| {
+        let adapters = model.model.adapters().map(str::to_owned);
+        std::iter::once(model.name.clone()).chain(adapters).collect::<Vec<_>>()
+    };
+    let names: Vec<_> = models.iter().flat_map(names).collect();
     let server = Server::bind(&options, models)?;
     let shutdown = server.shutdown_handle();
     interrupt::listen_with(move || shutdown.shut_down())?;
@@ -51,28 +60,4 @@ fn served_model_options(args: &Args) -> Result<ServedModelOptions> {
             ..SchedulingOptions::default()
         },
     })
-}
-
-/// Returns the name under which requests select a model: that of its file or folder.
-fn name(path: &Path) -> Result<String> {
-    // `.` and `..` have no name of their own.
-    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let named = if path.file_name().is_some() { path } else { &absolute };
-    let name = if named.is_dir() { named.file_name() } else { named.file_stem() };
-    let name = name.and_then(|name| name.to_str()).filter(|name| !name.is_empty());
-    let message = "its file name is not UTF-8, so that no request can select it; rename it";
-    name.map(str::to_owned).ok_or_else(|| Error::argument(path.display().to_string(), message))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn models_have_the_names_of_their_files() {
-        assert_eq!(name(Path::new("a/smollm2-q4_0.gguf")).unwrap(), "smollm2-q4_0");
-        assert_eq!(name(Path::new("shakespeare")).unwrap(), "shakespeare");
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(name(&folder.join("src/..")).unwrap(), name(folder).unwrap());
-    }
 }

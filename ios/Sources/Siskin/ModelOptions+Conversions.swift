@@ -32,9 +32,18 @@ extension ModelOptions {
     }
 
     func copyAdapter(to options: OpaquePointer) throws(SiskinError) {
-        guard let adapter else { return }
-        let path = try filePath(adapter)
-        try check(withUTF8(path) { siskin_model_options_set_adapter(options, $0, $1, allowAnyBase) })
+        if let adapter {
+            let path = try filePath(adapter)
+            try check(withUTF8(path) { siskin_model_options_set_adapter(options, $0, $1, allowAnyBase) })
+        }
+        for (name, adapter) in adapters {
+            let path = try filePath(adapter)
+            try check(withUTF8(name) { name, nameLength in
+                withUTF8(path) {
+                    siskin_model_options_add_adapter(options, name, nameLength, $0, $1, allowAnyBase)
+                }
+            })
+        }
     }
 
     func copyCacheMode(to options: OpaquePointer) throws(SiskinError) {

@@ -4,8 +4,10 @@ import XCTest
 @testable import Siskin
 
 final class ModelTests: XCTestCase {
-    private func answer(_ model: Model) async throws -> Answer {
-        let session = try await Session(model: model, options: greedy())
+    private func answer(_ model: Model, adapter: String? = nil) async throws -> Answer {
+        var options = greedy()
+        options.adapter = adapter
+        let session = try await Session(model: model, options: options)
         return try await collect(session.chat("Why is the sky blue?"))
     }
 
@@ -122,6 +124,14 @@ final class ModelTests: XCTestCase {
         var options = ModelOptions(adapter: try smallModelURL("adapter"))
         let adapted = try await answer(try await Model(contentsOf: chat, options: options))
         XCTAssertNotEqual(adapted, expected)
+        // Sessions of one model choose the same adapter by its name.
+        let choice = ModelOptions(adapters: ["a": try smallModelURL("adapter")])
+        let model = try await Model(contentsOf: chat, options: choice)
+        let plain = try await answer(model)
+        XCTAssertEqual(plain, expected)
+        let chosen = try await answer(model, adapter: "a")
+        XCTAssertEqual(chosen, adapted)
+        await assertThrows(.argument) { try await self.answer(model, adapter: "b") }
         await assertThrows(.argument) { [options] in
             try await Model(contentsOf: try smallModelURL("vectors"), options: options)
         }

@@ -7,6 +7,7 @@ mod input;
 
 pub use early_exit::encode_with_early_exit;
 pub use input::{BatchEntry, OutputRows, SequenceInput};
+pub use siskin_graph::AdapterSlot;
 
 use std::sync::{Arc, Mutex};
 

@@ -188,7 +188,8 @@ impl LoadedModel {
                 &cpu
             }
         };
-        let module = backend.load(&WeightSource { graphs: &graphs, file: &file, adapter: &adapter_tensors })?;
+        let module =
+            backend.load(&WeightSource { graphs: &graphs, file: &file, adapter: &adapter_tensors })?;
         Ok(Self {
             family,
             config,

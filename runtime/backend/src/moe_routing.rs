@@ -137,6 +137,7 @@ pub(super) fn assign_slots<'b>(
 mod tests {
     use super::*;
     use crate::TokenRow;
+    use siskin_graph::AdapterSlot;
 
     #[test]
     fn every_choice_has_a_slot_while_there_is_room() {

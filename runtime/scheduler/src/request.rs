@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::speculation::Acceptance;
+use siskin_backend::context::AdapterSlot;
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::AdapterSlot;
 
 /// The priority class of a request. Within a class, clients get equal shares of the compute time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

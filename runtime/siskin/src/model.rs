@@ -142,7 +142,7 @@ impl Model {
     }
 
     /// Returns the identity of the model with an adapter: that of a model which was opened with it.
-    pub(crate) fn identity_with(&self, adapter: AdapterSlot) -> [u8; 32] {
+    pub fn identity_with(&self, adapter: AdapterSlot) -> [u8; 32] {
         let identity = self.loaded.file.identity();
         match self.loaded.adapter_identity(adapter) {
             None => identity,

@@ -56,15 +56,17 @@ impl Choices {
             let message = format!("{count} choices requested; the limit is {}", model.max_requests);
             return Err(ApiError::invalid(if per_prompt > 1 { "n" } else { "prompt" }, message));
         }
-        let engine = state.models.engine().clone();
+        let (engine, adapter) = (state.models.engine().clone(), model.adapter_name());
         let submit = move || {
             let mut streams = Vec::with_capacity(count);
             for prompt in prompts {
                 let tokens = engine.tokenize(id, &prompt)?;
                 for variant in &variants {
                     let prompt = PromptInput::Tokens(tokens.clone());
+                    let adapter = adapter.clone();
+                    let request = GenerationRequest { prompt, adapter, ..variant.clone() };
                     // If one fails, those before it are dropped, which cancels them.
-                    streams.push(engine.submit(id, GenerationRequest { prompt, ..variant.clone() })?);
+                    streams.push(engine.submit(id, request)?);
                 }
             }
             Ok(streams)

@@ -19,11 +19,15 @@ pub(crate) fn card(models: &ModelRegistry, name: &str) -> Result<Response, ApiEr
 }
 
 fn object(model: &RegisteredModel) -> Value {
-    json!({
+    let mut object = json!({
         "id": model.name,
         "object": "model",
         "created": model.created,
         "owned_by": "siskin",
         "max_model_len": model.context_length,
-    })
+    });
+    if let Some(adapter) = &model.adapter {
+        object["parent"] = json!(adapter.base);
+    }
+    object
 }

@@ -122,7 +122,7 @@ const MODEL: OptionSet = OptionSet {
                 kotlin: &[
                     Property {
                         declaration: "adapter: String? = null",
-                        docs: "The path of a LoRA or DoRA adapter written by `siskin train`.",
+                        docs: "The path of a LoRA or DoRA adapter: a file written by `siskin train`, or a PEFT folder.",
                     },
                     Property {
                         declaration: "allowAnyBase: Boolean = false",
@@ -132,7 +132,7 @@ const MODEL: OptionSet = OptionSet {
                 swift: &[
                     Property {
                         declaration: "adapter: URL? = nil",
-                        docs: "A LoRA or DoRA adapter written by `siskin train`.",
+                        docs: "A LoRA or DoRA adapter: a file written by `siskin train`, or a PEFT folder.",
                     },
                     Property {
                         declaration: "allowAnyBase: Bool = false",
@@ -141,6 +141,23 @@ const MODEL: OptionSet = OptionSet {
                 ],
             },
             caller: Caller::Extension,
+            jni: false,
+        },
+        ByHand {
+            function: "siskin_model_options_add_adapter",
+            reason: "it is a map, which is converted together with the adapter of the whole model",
+            properties: Properties {
+                kotlin: &[Property {
+                    declaration: "adapters: Map<String, String> = emptyMap()",
+                    docs: "The paths of adapters by name, of which each session chooses one by its name; not together \
+                        with [adapter].",
+                }],
+                swift: &[Property {
+                    declaration: "adapters: [String: URL] = [:]",
+                    docs: "Adapters by name, of which each session chooses one by its name; not together with `adapter`.",
+                }],
+            },
+            caller: Caller::Other,
             jni: false,
         },
         ByHand {

@@ -117,7 +117,7 @@ fn compare(committed: &Counts, counted: &Counts, margin: f64) -> Vec<String> {
 
 /// Counts every call that valgrind's virtual processor supports.
 fn count() -> Result<Counts> {
-    let file = shell::measuring(PROGRAM)?;
+    let file = shell::built_member(PROGRAM)?;
     let listed = output(program("valgrind", &["-q", "--tool=none"]).arg(&file))?;
     let mut counts = Counts::new();
     for name in listed.lines() {

@@ -56,7 +56,7 @@ const FIRST_STEPS: [Step; 3] = [
 /// steps from the beginning, the other from the end, until they meet: the first steps share a build folder, which cargo
 /// locks, and the last have folders of their own.
 #[rustfmt::skip]
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     Step { name: "clippy", budget: 220, run: |_| clippy() },
     Step { name: "core-only", budget: 20, run: |_| core_only() },
     Step { name: "docs", budget: 60, run: |_| docs() },
@@ -73,6 +73,7 @@ const STEPS: [Step; 18] = [
     Step { name: "cuda", budget: 280, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
     Step { name: "counts", budget: 150, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
     Step { name: "size", budget: 380, run: size },
+    Step { name: "checked", budget: 400, run: checked_kernels },
     Step { name: "apple", budget: 80, run: |extent| ios::check_library(extent == Extent::All).map(|()| Outcome::Passed) },
     Step { name: "arm", budget: 250, run: |extent| where_possible(arm::need_tools, |()| arm::identity(extent == Extent::All)) },
 ];
@@ -295,6 +296,21 @@ fn size(extent: Extent) -> Result<Outcome> {
         Extent::Usual => Ok(Outcome::Skipped("`cargo xtask test --all` measures the library".to_owned())),
         Extent::All => where_possible(size::need_tools, |()| size::check()),
     }
+}
+
+/// Runs the tests of the kernels with checks of overflows and of preconditions of `unsafe` functions, with which they take
+/// three times as long to compile.
+fn checked_kernels(extent: Extent) -> Result<Outcome> {
+    if extent == Extent::Usual {
+        let why = "`cargo xtask test --all` runs the kernels with checks of overflows and preconditions";
+        return Ok(Outcome::Skipped(why.to_owned()));
+    }
+    let mut command = cargo(&["test", "--package", "siskin-kernels", "--locked", "--lib", "--tests"]);
+    for check in ["debug-assertions", "overflow-checks"] {
+        command.arg("--config").arg(format!("profile.dev.package.siskin-kernels.{check}=true"));
+    }
+    command.arg("--target-dir").arg(shell::built("checked"));
+    pass(command)
 }
 
 fn bring_models() -> Result<Outcome> {

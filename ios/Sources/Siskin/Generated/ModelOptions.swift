@@ -12,10 +12,12 @@ public struct ModelOptions: Sendable {
     public var device: Device
     /// The layers to skip, by zero-based index.
     public var skipLayers: [Int]
-    /// A LoRA or DoRA adapter written by `siskin train`.
+    /// A LoRA or DoRA adapter: a file written by `siskin train`, or a PEFT folder.
     public var adapter: URL?
     /// Whether to accept an adapter that was trained on different base weights.
     public var allowAnyBase: Bool
+    /// Adapters by name, of which each session chooses one by its name; not together with `adapter`.
+    public var adapters: [String: URL]
     /// Where the packed copy of a non-`.siskin` model is kept.
     public var packedCache: PackedCache
     /// The weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or `q4_k`. Default:
@@ -33,6 +35,7 @@ public struct ModelOptions: Sendable {
         skipLayers: [Int] = [],
         adapter: URL? = nil,
         allowAnyBase: Bool = false,
+        adapters: [String: URL] = [:],
         packedCache: PackedCache = .userCache,
         quantization: String? = nil,
         onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)? = nil
@@ -43,6 +46,7 @@ public struct ModelOptions: Sendable {
         self.skipLayers = skipLayers
         self.adapter = adapter
         self.allowAnyBase = allowAnyBase
+        self.adapters = adapters
         self.packedCache = packedCache
         self.quantization = quantization
         self.onProgress = onProgress

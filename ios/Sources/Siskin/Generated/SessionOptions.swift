@@ -9,6 +9,9 @@ public struct SessionOptions: Sendable, Hashable {
     /// The maximum number of tokens in a prefill batch. Larger batches are faster and take more memory; the generated
     /// text is the same. Default: 256.
     public var maxBatchTokens: Int?
+    /// The name of the adapter that applies to the session, of those that were added to the model's options; empty (the
+    /// default) means none. The KV cache depends on it: a session keeps its adapter.
+    public var adapter: String?
     /// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
     /// `SiskinError.Code.memory`, whose message names the longest context that fits. Default: no limit.
     public var memoryBudget: Int?
@@ -27,6 +30,7 @@ public struct SessionOptions: Sendable, Hashable {
     public init(
         context: Int? = nil,
         maxBatchTokens: Int? = nil,
+        adapter: String? = nil,
         memoryBudget: Int? = nil,
         window: SlidingWindow? = nil,
         kvCacheType: KVCacheType? = nil,
@@ -36,6 +40,7 @@ public struct SessionOptions: Sendable, Hashable {
     ) {
         self.context = context
         self.maxBatchTokens = maxBatchTokens
+        self.adapter = adapter
         self.memoryBudget = memoryBudget
         self.window = window
         self.kvCacheType = kvCacheType
@@ -61,6 +66,7 @@ public struct SessionOptions: Sendable, Hashable {
         if let maxBatchTokens {
             try check(siskin_session_options_set_max_batch_tokens(options, try native(maxBatchTokens, "maxBatchTokens")))
         }
+        if let adapter { try check(withUTF8(adapter) { siskin_session_options_set_adapter(options, $0, $1) }) }
         if let memoryBudget {
             try check(siskin_session_options_set_memory_budget(options, try native(memoryBudget, "memoryBudget")))
         }

@@ -186,9 +186,9 @@ fn is_fair(parts: &[BatchShare], worker_count: usize) -> bool {
 fn is_of_texts(step: &PlanStep) -> bool {
     let of_texts = |rows: &RowKind| matches!(rows, RowKind::Tokens | RowKind::Outputs);
     match step {
-        PlanStep::Rows { rows, .. }
-        | PlanStep::Linear { rows, .. }
-        | PlanStep::LoraLinear { rows, .. } => of_texts(rows),
+        PlanStep::Rows { rows, .. } | PlanStep::Linear { rows, .. } | PlanStep::LoraLinear { rows, .. } => {
+            of_texts(rows)
+        }
         PlanStep::StoreKv { attention, .. } | PlanStep::Attention { attention, .. } => {
             use AttentionMask::{BigBird, CausalEncoder, CrossAttention, Full, Linformer, LocalWindow};
             matches!(

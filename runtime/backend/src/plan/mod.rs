@@ -13,8 +13,8 @@ use crate::Weights;
 use crate::moe_routing::slot_words;
 use siskin_graph::op::MultiLora;
 use siskin_graph::{
-    ActivationFunction, AdapterSlot, Attention, GateLimits, LinearAttention, NormKind, Routing, RowCounts, RowKind,
-    WeightId,
+    ActivationFunction, AdapterSlot, Attention, GateLimits, LinearAttention, NormKind, Routing, RowCounts,
+    RowKind, WeightId,
 };
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::InputKind;

@@ -7,8 +7,8 @@ use siskin_graph::WeightId;
 use siskin_graph::op::{
     Activate, Add, Affine, Clamp, ClampedGate, Combine, DecayGate, Dispatch, Embed, EmbedPosition,
     EmbedSegment, ExpertLinear, ExternalInput, Gate, Im2col, InputFeatures, L2Normalize, Linear, MultiLora,
-    Norm, NormKind, RepeatColumns, Rope, Route, Routing, Scale, SelectOutputs, SinusoidalPositions, SliceColumns,
-    Softcap,
+    Norm, NormKind, RepeatColumns, Rope, Route, Routing, Scale, SelectOutputs, SinusoidalPositions,
+    SliceColumns, Softcap,
 };
 use siskin_kernels::ops::elementwise::{ElementwiseFunction, reference_affine};
 use siskin_kernels::ops::{matmul, norm, quantize, rope};

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 
+use super::part_weights::{PartWeights, tensors};
 use super::{Adapter, LoraMatrix, MAX_ADAPTERS, NamedAdapter, per_row, takes};
 use crate::arch::Graphs;
 use crate::op::{Add, Affine, Linear};
@@ -43,7 +44,9 @@ impl AdapterTensors {
             let message = format!("{} adapters; a model has at most {MAX_ADAPTERS}", adapters.len());
             return Err(Error::argument("adapters", message));
         }
-        for (slot, (index, NamedAdapter { name, adapter })) in (1..).map(AdapterSlot).zip(adapters.iter().enumerate()) {
+        for (slot, (index, NamedAdapter { name, adapter })) in
+            (1..).map(AdapterSlot).zip(adapters.iter().enumerate())
+        {
             if adapters[..index].iter().any(|other| other.name == *name) {
                 return Err(Error::argument("adapters", format!("two adapters have the name {name:?}")));
             }
@@ -103,11 +106,6 @@ fn names(op: &Op, weight: WeightId) -> bool {
     op.weights().contains(&weight)
 }
 
-/// Returns the names of the tensors that a part adds to a graph.
-fn tensors(tensor: &str, slot: AdapterSlot) -> [String; 4] {
-    ["a", "b", "factors", "zeros"].map(|part| format!("{tensor}.adapter{}_{part}", slot.0))
-}
-
 /// Returns the weight of a graph that a part changes.
 fn target(graph: &Graph, part: &LoraMatrix) -> Result<Option<WeightId>> {
     let Some(weight) = graph.weights.iter().position(|weight| weight.name == part.tensor) else {
@@ -115,8 +113,10 @@ fn target(graph: &Graph, part: &LoraMatrix) -> Result<Option<WeightId>> {
     };
     let Weight { rows, columns, role, .. } = graph.weights[weight];
     if (rows, columns, role) != (part.rows, part.columns, WeightRole::Matrix) {
-        let message =
-            format!("made for a matrix of {} × {}; the model has {rows} × {columns}", part.rows, part.columns);
+        let message = format!(
+            "made for a matrix of {} × {}; the model has {rows} × {columns}",
+            part.rows, part.columns
+        );
         return Err(Error::new(ErrorKind::Shape, part.place(), message));
     }
     if graph.nodes.iter().any(|node| names(&node.op, weight) && !takes(&node.op, weight)) {
@@ -124,29 +124,6 @@ fn target(graph: &Graph, part: &LoraMatrix) -> Result<Option<WeightId>> {
         return Err(Error::unsupported(part.place(), message));
     }
     Ok(Some(weight))
-}
-
-/// The weights that a part adds to a graph.
-pub(super) struct PartWeights {
-    pub a: WeightId,
-    pub b: WeightId,
-    /// DoRA: the factors, and zeros for products without a bias.
-    pub scaling: Option<[WeightId; 2]>,
-}
-
-impl PartWeights {
-    pub(super) fn new(graph: &mut Graph, part: &LoraMatrix, slot: AdapterSlot) -> Self {
-        let [a, b, factors, zeros] = tensors(&part.tensor, slot);
-        let mut add = |name: String, role: WeightRole, rows: usize, columns: usize| {
-            graph.weights.push(Weight { name, rows, columns, role });
-            graph.weights.len() - 1
-        };
-        let a = add(a, WeightRole::Matrix, part.rank, part.columns);
-        let b = add(b, WeightRole::Matrix, part.rows, part.rank);
-        let has_scaling = !part.magnitudes.is_empty();
-        let mut vector = |name: String| add(name, WeightRole::Vector, 1, part.rows);
-        Self { a, b, scaling: has_scaling.then(|| [factors, zeros].map(&mut vector)) }
-    }
 }
 
 /// Packs a matrix in memory.

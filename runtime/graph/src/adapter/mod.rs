@@ -6,6 +6,7 @@
 //! is stored in a file.
 
 mod apply;
+mod part_weights;
 mod per_row;
 mod section;
 #[cfg(test)]

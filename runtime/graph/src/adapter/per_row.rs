@@ -1,6 +1,6 @@
 //! Inserts adapters of which each applies to some rows of a batch.
 
-use super::apply::PartWeights;
+use super::part_weights::PartWeights;
 use super::{LoraMatrix, takes};
 use crate::op::{Affine, LoraWeights, MultiLora};
 use crate::{AdapterSlot, Graph, Node, Op, RowKind, WeightId};

@@ -34,8 +34,8 @@ use siskin_backend::ModelPart;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{Context, ContextOptions, OutputRows, Resources, SequenceInput};
 use siskin_backend::thread_pool::SharedThreadPool;
-use siskin_graph::{AdapterSlot, OutputHead};
 use siskin_graph::arch::ConfigReader;
+use siskin_graph::{AdapterSlot, OutputHead};
 
 /// Options for opening an encoder.
 #[derive(Clone, Copy, Debug)]

@@ -52,6 +52,28 @@ static void model_options_set_adapter(JNIEnv *env, CLASS, jlong handle, jbyteArr
     }
 }
 
+static void model_options_add_adapter(
+    JNIEnv *env,
+    CLASS,
+    jlong handle,
+    jbyteArray name,
+    jbyteArray path,
+    jboolean any_base) {
+    struct bytes name_bytes;
+    if (read_bytes(env, name, &name_bytes)) {
+        struct bytes path_bytes;
+        if (read_bytes(env, path, &path_bytes)) {
+            throw_if_error(env, siskin_model_options_add_adapter(
+                HANDLE(siskin_model_options, handle),
+                name_bytes.data, name_bytes.length,
+                path_bytes.data, path_bytes.length,
+                any_base));
+            free_bytes(&path_bytes);
+        }
+        free_bytes(&name_bytes);
+    }
+}
+
 static void model_options_set_cache_mode(JNIEnv *env, CLASS, jlong handle, jint mode) {
     throw_if_error(env, siskin_model_options_set_cache_mode(HANDLE(siskin_model_options, handle), (uint32_t)mode));
 }
@@ -87,6 +109,7 @@ static const JNINativeMethod MODEL_OPTIONS[] = {
     METHOD("setDevice", "(JI)V", model_options_set_device),
     METHOD("setSkipLayers", "(J[I)V", model_options_set_skip_layers),
     METHOD("setAdapter", "(J[BZ)V", model_options_set_adapter),
+    METHOD("addAdapter", "(J[B[BZ)V", model_options_add_adapter),
     METHOD("setCacheMode", "(JI)V", model_options_set_cache_mode),
     METHOD("setCacheFolder", "(J[B)V", model_options_set_cache_folder),
     METHOD("setQuantization", "(J[B)V", model_options_set_quantization),
@@ -139,6 +162,16 @@ static void session_options_set_max_batch_tokens(JNIEnv *env, CLASS, jlong handl
         (size_t)tokens));
 }
 
+static void session_options_set_adapter(JNIEnv *env, CLASS, jlong handle, jbyteArray name) {
+    struct bytes name_bytes;
+    if (read_bytes(env, name, &name_bytes)) {
+        throw_if_error(env, siskin_session_options_set_adapter(
+            HANDLE(siskin_session_options, handle),
+            name_bytes.data, name_bytes.length));
+        free_bytes(&name_bytes);
+    }
+}
+
 static void session_options_set_memory_budget(JNIEnv *env, CLASS, jlong handle, jlong bytes) {
     throw_if_error(env, siskin_session_options_set_memory_budget(
         HANDLE(siskin_session_options, handle),
@@ -188,6 +221,7 @@ static const JNINativeMethod SESSION_OPTIONS[] = {
     METHOD("create", "()J", session_options_new),
     METHOD("setContext", "(JI)V", session_options_set_context),
     METHOD("setMaxBatchTokens", "(JI)V", session_options_set_max_batch_tokens),
+    METHOD("setAdapter", "(J[B)V", session_options_set_adapter),
     METHOD("setMemoryBudget", "(JJ)V", session_options_set_memory_budget),
     METHOD("setWindow", "(JII)V", session_options_set_window),
     METHOD("setKvCacheType", "(JI)V", session_options_set_kv_cache_type),

@@ -22,6 +22,9 @@ internal fun ModelOptions.copyDisabledCpuFeatures(options: Long) {
 
 internal fun ModelOptions.copyAdapter(options: Long) {
     adapter?.let { NativeModelOptions.setAdapter(options, it.encodeToByteArray(), allowAnyBase) }
+    for ((name, path) in adapters) {
+        NativeModelOptions.addAdapter(options, name.encodeToByteArray(), path.encodeToByteArray(), allowAnyBase)
+    }
 }
 
 internal fun ModelOptions.copyCacheMode(options: Long) {

@@ -18,7 +18,11 @@ import org.junit.Assert.assertTrue
 import org.junit.Test
 
 class ModelTest {
-    private suspend fun answer(model: Model): List<String> = model.greedySession(8).use { it.chat("hello").toList() }
+    private suspend fun answer(model: Model, adapter: String? = null): List<String> = model.session {
+        sampler = Sampler.greedy()
+        maxTokens = 8
+        this.adapter = adapter
+    }.use { it.chat("hello").toList() }
 
     @Test
     fun `a model opens from memory`() = runTest {
@@ -131,6 +135,13 @@ class ModelTest {
         val base = withModel("chat") { answer(it) }
         Model.open(smallModel("chat")) { adapter = smallModel("adapter") }.use { assertTrue(base != answer(it)) }
         assertThrows<SiskinException.Argument> { Model.open(smallModel("vectors")) { adapter = smallModel("adapter") } }
+        // Sessions of one model choose the same adapter by its name.
+        Model.open(smallModel("chat")) { adapters = mapOf("a" to smallModel("adapter")) }.use { model ->
+            val adapted = Model.open(smallModel("chat")) { adapter = smallModel("adapter") }.use { answer(it) }
+            assertEquals(base, answer(model))
+            assertEquals(adapted, answer(model, "a"))
+            assertThrows<SiskinException.Argument> { answer(model, "b") }
+        }
         // A base model with other weights needs `allowAnyBase`.
         val source = resource("siskin.models")!!.resolve("chat").path
         val other = ModelOptions().apply { usePackedCache = false; quantization = "w8r"; adapter = smallModel("adapter") }

@@ -16,11 +16,14 @@ public class ModelOptions {
     /** The layers to skip, by zero-based index. */
     public var skipLayers: List<Int> = emptyList()
 
-    /** The path of a LoRA or DoRA adapter written by `siskin train`. */
+    /** The path of a LoRA or DoRA adapter: a file written by `siskin train`, or a PEFT folder. */
     public var adapter: String? = null
 
     /** Whether to accept an adapter that was trained on different base weights. */
     public var allowAnyBase: Boolean = false
+
+    /** The paths of adapters by name, of which each session chooses one by its name; not together with [adapter]. */
+    public var adapters: Map<String, String> = emptyMap()
 
     /**
      * Whether the packed copy of a non-`.siskin` model is kept in [packedCacheFolder]. Otherwise the model is packed
@@ -70,6 +73,8 @@ internal object NativeModelOptions {
     @JvmStatic external fun setSkipLayers(options: Long, layers: IntArray)
 
     @JvmStatic external fun setAdapter(options: Long, path: ByteArray, anyBase: Boolean)
+
+    @JvmStatic external fun addAdapter(options: Long, name: ByteArray, path: ByteArray, anyBase: Boolean)
 
     @JvmStatic external fun setCacheMode(options: Long, mode: Int)
 

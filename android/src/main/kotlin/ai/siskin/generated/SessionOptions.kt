@@ -17,6 +17,12 @@ public class SessionOptions {
     public var maxBatchTokens: Int? = null
 
     /**
+     * The name of the adapter that applies to the session, of those that were added to the model's options; empty (the
+     * default) means none. The KV cache depends on it: a session keeps its adapter.
+     */
+    public var adapter: String? = null
+
+    /**
      * Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
      * [SiskinException.Memory], whose message names the longest context that fits. Default: no limit.
      */
@@ -56,6 +62,7 @@ public class SessionOptions {
     internal fun copyTo(options: Long) {
         context?.let { NativeSessionOptions.setContext(options, positive("context", it)) }
         maxBatchTokens?.let { NativeSessionOptions.setMaxBatchTokens(options, nonNegative("maxBatchTokens", it)) }
+        adapter?.let { NativeSessionOptions.setAdapter(options, it.encodeToByteArray()) }
         memoryBudget?.let { NativeSessionOptions.setMemoryBudget(options, positive("memoryBudget", it)) }
         // Written by hand, because it is two numbers: two properties in Kotlin, a struct in Swift.
         copyWindow(options)
@@ -72,6 +79,8 @@ internal object NativeSessionOptions {
     @JvmStatic external fun setContext(options: Long, tokens: Int)
 
     @JvmStatic external fun setMaxBatchTokens(options: Long, tokens: Int)
+
+    @JvmStatic external fun setAdapter(options: Long, name: ByteArray)
 
     @JvmStatic external fun setMemoryBudget(options: Long, bytes: Long)
 
