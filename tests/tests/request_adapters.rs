@@ -49,7 +49,7 @@ fn adapter(file: &File, rank: usize, is_dora: bool, changes: impl Fn(&str) -> bo
 pub(crate) fn adapters(file: &File) -> Vec<NamedAdapter> {
     let all = [
         ("everything", adapter(file, 5, false, |_| true)),
-        ("some", adapter(file, 1, false, |name| name.contains("_q") || name.contains("down"))),
+        ("some", adapter(file, 70, false, |name| name.contains("_q") || name.contains("down"))),
         ("dora", adapter(file, 3, true, |name| name.contains("attn"))),
     ];
     all.into_iter()

@@ -36,6 +36,10 @@ impl CpuPass<'_> {
             let Some((slot, part)) = used().nth(piece / (runs * blocks)) else { return };
             let first = piece / blocks % runs * run;
             let panels = first..panels_of(part).min(first + run);
+            if panels.is_empty() {
+                // The matrix of another adapter has more.
+                return;
+            }
             let block = piece % blocks * LORA_ROWS;
             let mut next = block;
             let end = count.min(block + LORA_ROWS);
