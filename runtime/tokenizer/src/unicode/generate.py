@@ -1,11 +1,11 @@
 """Writes tables.bin beside this file from Python's unicodedata. Run: python3 generate.py
 
-Layout, little-endian. Header: 9 pairs (offset u32, length u32), in bytes from the file's start:
-  0 stage 1: u8 per block of 256 code points      4 compatibility keys, as 2
-  1 stage 2: u8 general category per code point   5 compatibility text offsets, as 3
-  2 canonical keys: u32 = code point | length<<24 6 UTF-8 text of all decompositions
-  3 canonical text offsets: u32 into 6            7 combining classes: u32 = code point | class<<24
-  8 compositions: u32 triples (first, second, composed)
+Layout, little-endian. Header: 10 pairs (offset u32, length u32), in bytes from the file's start:
+  0 stage 1: u8 per 512 code points, a block of 1   5 compatibility keys, as 3
+  1 stage 2: u16 per 16 code points, a block of 2   6 compatibility text offsets, as 4
+  2 stage 3: u8 general category per code point     7 UTF-8 text of all decompositions
+  3 canonical keys: u32 = code point | length<<24   8 combining classes: u32 = code point | class<<24
+  4 canonical text offsets: u16 into 7              9 compositions: u32 triples (first, second, composed)
 then the parts themselves.
 Decompositions are complete (recursive, canonically ordered); Hangul syllables are left to code.
 """
@@ -18,15 +18,19 @@ HANGUL = range(0xAC00, 0xAC00 + 11172)
 SURROGATES = range(0xD800, 0xE000)
 
 
+def distinct(values, size):
+    """Cuts values into blocks. Returns the number of each block, and the distinct blocks."""
+    numbers = {}
+    starts = range(0, len(values), size)
+    return [numbers.setdefault(tuple(values[start:start + size]), len(numbers)) for start in starts], list(numbers)
+
+
 def stages():
-    blocks, index, stage1 = {}, [], bytearray()
-    for start in range(0, 0x110000, 256):
-        block = bytes(CATEGORIES.index(u.category(chr(c))) for c in range(start, start + 256))
-        if block not in blocks:
-            blocks[block] = len(index)
-            index.append(block)
-        stage1.append(blocks[block])
-    return bytes(stage1), b"".join(index)
+    categories = [CATEGORIES.index(u.category(chr(c))) for c in range(0x110000)]
+    middle, leaves = distinct(categories, 16)
+    top, blocks = distinct(middle, 32)
+    stage2 = [number for block in blocks for number in block]
+    return bytes(top), halves(stage2), b"".join(map(bytes, leaves))
 
 
 def decompositions(form, other, text):
@@ -62,13 +66,16 @@ def words(values):
     return struct.pack(f"<{len(values)}I", *values)
 
 
+def halves(values):
+    return struct.pack(f"<{len(values)}H", *values)
+
+
 text = bytearray()
-stage1, stage2 = stages()
 canonical = decompositions("NFD", None, text)
 compatible = decompositions("NFKD", "NFD", text)
 classes = [c | u.combining(chr(c)) << 24 for c in range(0x110000) if u.combining(chr(c))]
 triples = [value for triple in compositions() for value in triple]
-parts = [stage1, stage2, words(canonical[0]), words(canonical[1]), words(compatible[0]), words(compatible[1]),
+parts = [*stages(), words(canonical[0]), halves(canonical[1]), words(compatible[0]), halves(compatible[1]),
          bytes(text), words(classes), words(triples)]
 offset, header = 8 * len(parts), []
 for part in parts:

@@ -9,13 +9,14 @@ pub(super) use normal::{NormalizationForm, SourceChar, normalize};
 const TABLES: &[u8] = include_bytes!("tables.bin");
 const STAGE_1: &[u8] = part(0);
 const STAGE_2: &[u8] = part(1);
-const CANONICAL_KEYS: &[u8] = part(2);
-const CANONICAL_OFFSETS: &[u8] = part(3);
-const COMPATIBLE_KEYS: &[u8] = part(4);
-const COMPATIBLE_OFFSETS: &[u8] = part(5);
-const TEXT: &[u8] = part(6);
-const CLASSES: &[u8] = part(7);
-const COMPOSITIONS: &[u8] = part(8);
+const STAGE_3: &[u8] = part(2);
+const CANONICAL_KEYS: &[u8] = part(3);
+const CANONICAL_OFFSETS: &[u8] = part(4);
+const COMPATIBLE_KEYS: &[u8] = part(5);
+const COMPATIBLE_OFFSETS: &[u8] = part(6);
+const TEXT: &[u8] = part(7);
+const CLASSES: &[u8] = part(8);
+const COMPOSITIONS: &[u8] = part(9);
 
 const fn header(index: usize) -> usize {
     let at = index * 4;
@@ -50,8 +51,9 @@ pub(super) mod set {
 #[inline]
 pub(super) fn category(character: char) -> u8 {
     let point = character as usize;
-    let block = STAGE_1.get(point >> 8).copied().unwrap_or(0) as usize;
-    STAGE_2.get(block << 8 | (point & 255)).copied().unwrap_or(2)
+    let block = STAGE_1.get(point >> 9).copied().unwrap_or(0) as usize;
+    let leaf = half(STAGE_2, block << 5 | (point >> 4 & 31));
+    STAGE_3.get(leaf << 4 | (point & 15)).copied().unwrap_or(2)
 }
 
 /// Returns whether the category of `character` is in the bit set `categories`.
@@ -90,6 +92,11 @@ fn word(table: &[u8], index: usize) -> u32 {
     table.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
+fn half(table: &[u8], index: usize) -> usize {
+    let at = index * 2;
+    table.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_le_bytes).into()
+}
+
 /// Returns the index in the sorted `keys` whose low 24 bits are `point`.
 fn find(keys: &[u8], point: u32) -> Option<usize> {
     let (mut low, mut high) = (0, keys.len() / 4);
@@ -120,7 +127,7 @@ fn decomposition(character: char, compatible: bool) -> Option<&'static str> {
     }
     let text = |keys: &[u8], offsets: &[u8]| {
         let index = find(keys, point)?;
-        let start = word(offsets, index) as usize;
+        let start = half(offsets, index);
         let length = (word(keys, index) >> 24) as usize;
         std::str::from_utf8(TEXT.get(start..start + length)?).ok()
     };
