@@ -5,6 +5,7 @@ mod encoder_decoder;
 mod sequences;
 mod speculate;
 
+use crate::draft::DraftArgs;
 use crate::memory;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, round};
@@ -63,9 +64,12 @@ pub(crate) struct Args {
     /// Number of tokens in the KV cache before each measurement
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
-    /// Measure decoding of the response to the text in this file with and without speculation (prompt lookup)
+    /// Measure decoding of the response to the text in this file with and without speculation: prompt lookup,
+    /// and a draft model if one is given
     #[arg(long, value_name = "FILE")]
     speculate: Option<PathBuf>,
+    #[command(flatten)]
+    draft: DraftArgs,
     /// Repetitions of each measurement; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
@@ -84,6 +88,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::argument("--sequences", "no effect with --generate 0"));
     }
     args.model_args.options()?;
+    if args.draft.is_given() && args.speculate.is_none() {
+        return Err(Error::argument("--draft-model, --draft-skip-layers", "no effect without --speculate"));
+    }
     if let Some(path) = &args.speculate {
         return speculate::report(args, open, path);
     }

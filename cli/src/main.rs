@@ -10,6 +10,7 @@ mod classify;
 mod convert;
 mod device;
 mod doctor;
+mod draft;
 mod embed;
 mod env;
 mod export;

@@ -193,6 +193,12 @@ impl ModelArgs {
         Self { adapter: None, any_base: false, ..self.clone() }
     }
 
+    /// Returns the same options with further layers skipped.
+    pub(crate) fn without_layers(&self, layers: &[usize]) -> Self {
+        let skip_layers = [&self.skip_layers, layers].concat();
+        Self { skip_layers, ..self.clone() }
+    }
+
     /// Returns the path of the adapter.
     pub(crate) fn adapter(&self) -> Option<&Path> {
         self.adapter.as_deref()

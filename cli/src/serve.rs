@@ -9,6 +9,7 @@ mod request_queue;
 mod stdio;
 mod worker;
 
+use crate::draft::DraftArgs;
 use crate::lora::LoraArg;
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
 use siskin::{Error, Result};
@@ -51,6 +52,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     #[command(flatten)]
+    draft: DraftArgs,
+    #[command(flatten)]
     context: ContextArgs,
     #[command(flatten)]
     model_args: ModelArgs,
@@ -58,6 +61,9 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     match args.models.as_slice() {
+        _ if args.stdio && args.draft.is_given() => {
+            Err(Error::argument("--draft-model, --draft-skip-layers", "no effect with --stdio"))
+        }
         [model] if args.stdio => stdio::run(model, args, open),
         _ if args.stdio => Err(Error::argument("--stdio", "takes a single model")),
         models => http::run(models, args, open),

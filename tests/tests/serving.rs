@@ -6,15 +6,17 @@ mod structured_output;
 
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
-    Admission, CacheSalt, Drive, Engine, EngineOptions, GenerationEvent, GenerationRequest, GenerationStream,
-    ModelId, PromptInput, Proposer, RequestClass, SchedulingOptions, ServedModelOptions, Speculation,
-    StreamEnd,
+    Admission, CacheSalt, DraftBudget, DraftModel, DraftModelProposer, Drive, Engine, EngineOptions,
+    GenerationEvent, GenerationRequest, GenerationStream, ModelId, PromptInput, Proposer, RequestClass,
+    SchedulingOptions, ServedModelOptions, Speculation, StreamEnd,
 };
 use siskin::{
-    CpuFeatures, DeviceKind, ErrorKind, FinishReason, GenerateOptions, KvBudget, Model, SessionOptions,
+    CpuFeatures, DeviceKind, ErrorKind, FinishReason, GenerateOptions, KvBudget, Model, ModelOptions,
+    SessionOptions,
 };
 use siskin_tests::extent::cases;
 use siskin_tests::golden::{self, load, model};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Full attention, windows, sinks, recurrent states, RoPE that depends on the length, convolutions, experts.
@@ -49,9 +51,10 @@ impl Random {
             ..SamplerOptions::default()
         };
         let max_tokens = 1 + self.next(24);
-        let speculation = match self.next(4) {
+        let speculation = match self.next(5) {
             0 => Speculation::Off,
             1 => Speculation::Ngram,
+            4 => Speculation::Auto,
             2 => Speculation::Custom(|| Box::new(Repeats)),
             _ => Speculation::Custom(|| Box::new(Hostile(Random(7)))),
         };
@@ -67,8 +70,8 @@ impl Random {
 struct Repeats;
 
 impl Proposer for Repeats {
-    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
-        drafts.extend(tokens.last().into_iter().cycle().take(limit));
+    fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
+        drafts.extend(tokens.last().into_iter().cycle().take(budget.limit));
     }
 }
 
@@ -76,8 +79,8 @@ impl Proposer for Repeats {
 struct Hostile(Random);
 
 impl Proposer for Hostile {
-    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
-        for _ in 0..self.0.next(2 * limit + 1) {
+    fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
+        for _ in 0..self.0.next(2 * budget.limit + 1) {
             drafts.push(match self.0.next(8) {
                 0 => u32::MAX,
                 1..4 => tokens[self.0.next(tokens.len())],
@@ -125,7 +128,7 @@ fn context(model: &Model) -> usize {
 
 pub(crate) fn options(model: &Model, scheduling: SchedulingOptions, batch: usize) -> ServedModelOptions {
     let session = SessionOptions { context: context(model), batch, ..SessionOptions::default() };
-    ServedModelOptions { session, scheduling, kv_budget: None }
+    ServedModelOptions { session, scheduling, ..ServedModelOptions::default() }
 }
 
 fn engine(model: &Model, drive: Drive, options: &ServedModelOptions) -> (Engine, ModelId) {
@@ -254,6 +257,65 @@ fn windows_need_no_room_for_a_whole_context() {
         streams[0].next_event().unwrap();
     }
     assert_eq!(engine.stats(id).unwrap().running, 8);
+}
+
+/// Uses all guesses of a draft model, also where they cost more time than they save, as with tiny models.
+struct Eager(DraftModelProposer);
+
+impl Proposer for Eager {
+    fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
+        self.0.propose(tokens, &DraftBudget::unlimited(budget.limit), drafts);
+    }
+}
+
+#[test]
+fn draft_models_change_no_token() {
+    static DRAFTS: [OnceLock<DraftModel>; 2] = [OnceLock::new(), OnceLock::new()];
+    let proposers: [fn() -> Box<dyn Proposer>; 2] = [
+        || Box::new(Eager(DRAFTS[0].get().unwrap().proposer())),
+        || Box::new(Eager(DRAFTS[1].get().unwrap().proposer())),
+    ];
+    let file = load("llama").file;
+    let served = model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    let skip = siskin::LayerSet::of(&[1]).unwrap();
+    let half = Model::from_file(file, &ModelOptions { threads: 2, skip, ..ModelOptions::default() }).unwrap();
+    let mut options = options(&served, SchedulingOptions::default(), 32);
+    for (at, draft) in [&served, &half].into_iter().enumerate() {
+        let (engine, id) = engine(&served, Drive::Caller, &options);
+        // Shorter batches than prompts, and less room than sequences.
+        let session = SessionOptions { context: 70, batch: 16, ..SessionOptions::default() };
+        let _ = DRAFTS[at].set(DraftModel::new(draft.context(&session, 8, 1).unwrap()).unwrap());
+        let mut random = Random(5);
+        let speculation = Speculation::Custom(proposers[at]);
+        let mut requests: Vec<_> =
+            (0..30).map(|_| GenerationRequest { speculation, ..random.request(&served) }).collect();
+        // Guesses are the most likely tokens.
+        requests.iter_mut().step_by(2).for_each(|request| {
+            request.sampler = SamplerOptions { log_probabilities: true, ..SamplerOptions::greedy() };
+            request.max_tokens = 40;
+        });
+        let submit = |request: &GenerationRequest| engine.submit(id, request.clone()).unwrap();
+        let streams: Vec<_> = requests.iter().map(submit).collect();
+        for (request, stream) in requests.iter().zip(streams) {
+            assert!(generated(stream).0 == alone(&served, request), "{request:?}");
+        }
+        let stats = engine.stats(id).unwrap();
+        // Half of the layers guess random weights worse than all of them.
+        let are_used = stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 5;
+        assert!(are_used && (at > 0 || stats.accepted_tokens > 40), "{stats:?}");
+    }
+    let request = GenerationRequest {
+        speculation: Speculation::Draft,
+        ..GenerationRequest::new(PromptInput::Tokens(vec![1]))
+    };
+    let (engine, id) = engine(&served, Drive::Caller, &options);
+    assert_eq!(engine.submit(id, request).err().unwrap().location(), "speculation");
+    let recurrent = model(&load("qwen3-next").file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    for (served, kind) in [(&served, ErrorKind::Argument), (&recurrent, ErrorKind::Unsupported)] {
+        options.draft = Some(recurrent.clone());
+        let error = engine.add_model(served, &options).unwrap_err();
+        assert_eq!((error.kind(), error.location()), (kind, "draft"), "other tokens, or states");
+    }
 }
 
 #[test]

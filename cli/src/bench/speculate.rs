@@ -34,15 +34,16 @@ pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
         Some(_) => PromptInput::Messages(vec![Message::new("user", text)], RenderOptions::default()),
         None => PromptInput::Text(text),
     };
-    let (engine, id) = engine(args, &model, &prompt)?;
+    let draft = args.draft.open(&args.model, &args.model_args, open)?;
+    let (engine, id) = engine(args, &model, draft, &prompt)?;
     let run = |speculation| run(args, &engine, id, &prompt, speculation);
     // Fills the prefix cache, and learns how long passes take.
-    let expected = run(Speculation::Ngram)?.tokens;
+    let expected = run(Speculation::Auto)?.tokens;
     run(Speculation::Off)?;
     let before = engine.stats(id).unwrap_or_default();
     let (mut plain, mut guessed, mut gains) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.repeat {
-        let runs = [run(Speculation::Off)?, run(Speculation::Ngram)?];
+        let runs = [run(Speculation::Off)?, run(Speculation::Auto)?];
         if runs.iter().any(|run| run.tokens != expected) {
             let message = "guesses changed the tokens, which is an error of the program; please report it";
             return Err(Error::new(ErrorKind::State, "speculation", message));
@@ -66,9 +67,14 @@ pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
     finish(args, &model, report)
 }
 
-fn engine(args: &Args, model: &Model, prompt: &PromptInput) -> Result<(Engine, ModelId)> {
+fn engine(
+    args: &Args,
+    model: &Model,
+    draft: Option<Model>,
+    prompt: &PromptInput,
+) -> Result<(Engine, ModelId)> {
     let engine = Engine::new(EngineOptions { threads: args.model_args.threads, drive: Drive::Caller })?;
-    let mut options = ServedModelOptions::default();
+    let mut options = ServedModelOptions { draft, ..ServedModelOptions::default() };
     options.scheduling.max_running = 1;
     options.session = SessionOptions {
         context: (prompt.tokens(model)?.len() + args.generate).min(model.config().context),

@@ -8,7 +8,7 @@ use crate::lora::name_of;
 use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
 use siskin::serving::{Admission, SchedulingOptions, ServedModelOptions};
-use siskin::{Error, KvBudget, Result};
+use siskin::{Error, KvBudget, Model, Result};
 use siskin_serve::{ServedModel, Server, ServerOptions};
 
 /// Answers requests until the program is interrupted.
@@ -24,12 +24,18 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         let message = "with several models it is not clear which of them an adapter belongs to; serve one";
         return Err(Error::argument("--lora", message));
     }
+    if paths.len() > 1 && args.draft.is_given() {
+        return Err(Error::argument(
+            "--draft-model, --draft-skip-layers",
+            "serve a single model with a draft",
+        ));
+    }
     let mut models = Vec::new();
     for path in paths {
         models.push(ServedModel {
             name: name_of(path)?,
             model: open.model_with_adapters(path, &args.model_args, &args.lora)?,
-            options: served_model_options(args)?,
+            options: served_model_options(args, args.draft.open(path, &args.model_args, open)?)?,
         });
     }
     let names = |model: &ServedModel| {
@@ -45,7 +51,7 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
     server.run()
 }
 
-fn served_model_options(args: &Args) -> Result<ServedModelOptions> {
+fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModelOptions> {
     if args.parallel == 0 {
         return Err(Error::argument("--parallel", "must be at least 1"));
     }
@@ -53,6 +59,7 @@ fn served_model_options(args: &Args) -> Result<ServedModelOptions> {
     Ok(ServedModelOptions {
         session: args.context.session(&args.model_args, &SamplerArgs::default(), &[])?,
         kv_budget,
+        draft,
         scheduling: SchedulingOptions {
             max_running: args.parallel,
             max_waiting: args.max_waiting,

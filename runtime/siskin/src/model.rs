@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +29,12 @@ pub struct Model {
     tokenizer: Option<Arc<Tokenizer>>,
     constraints: Arc<ConstraintCompiler>,
     template: Arc<OnceLock<ChatTemplate>>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("family", &self.family()).finish_non_exhaustive()
+    }
 }
 
 impl Model {

@@ -209,9 +209,9 @@ impl DecoderRunner {
         self.requeue_outgrown(now);
         self.scheduler.plan(now, &mut self.cache, &mut self.plan);
         let active = &mut self.active;
-        self.scheduler.speculate(&mut self.cache, &mut self.plan, &mut |id, tokens, limit, drafts| {
+        self.scheduler.speculate(&mut self.cache, &mut self.plan, &mut |id, tokens, budget, drafts| {
             if let Some(request) = active.get_mut(&id) {
-                request.sampler.propose(tokens, limit, drafts);
+                request.sampler.propose(tokens, budget, drafts);
             }
         });
         self.count_waiting(waiting);

@@ -1,5 +1,6 @@
 //! The interface to samplers: how tokens are chosen and delivered.
 
+use crate::speculation::DraftBudget;
 #[cfg(doc)]
 use crate::speculation::Proposer;
 use siskin_format::{Error, Result};
@@ -20,9 +21,9 @@ pub trait RequestSampler: Send {
         Ok(None)
     }
 
-    /// Appends up to `limit` guesses of the tokens that follow `tokens`; see [`Proposer`].
-    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
-        let _ = (tokens, limit, drafts);
+    /// Appends guesses of the tokens that follow `tokens`; see [`Proposer`].
+    fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
+        let _ = (tokens, budget, drafts);
     }
 
     /// Returns whether the reader keeps up; else the request is paused.

@@ -2,15 +2,13 @@
 
 use super::{KvSpace, Scheduler, StepPlan};
 use crate::request::RequestId;
-use crate::speculation::MAX_DRAFTS;
+use crate::speculation::{DraftBudget, MAX_DRAFTS, MIN_GAIN};
 
-/// Guesses are only used if they raise the expected throughput by this factor.
-const MIN_GAIN: f64 = 1.02;
 /// Passes with unused guesses after which one is tried, since the text may have changed.
 const RETRY: u32 = 64;
 
-/// A way to get guesses: appends up to so many tokens that may follow those of a request.
-pub type Propose<'a> = &'a mut dyn FnMut(RequestId, &[u32], usize, &mut Vec<u32>);
+/// A way to get guesses: appends tokens that may follow those of a request.
+pub type Propose<'a> = &'a mut dyn FnMut(RequestId, &[u32], &DraftBudget, &mut Vec<u32>);
 
 /// Reused from pass to pass.
 #[derive(Debug, Default)]
@@ -62,6 +60,9 @@ impl Scheduler {
         let DraftChoice { candidates, chosen } = choice;
         candidates.clear();
         chosen.clear();
+        let tokens_per_second = plan.entries.len() as f64 / self.seconds_with(plan, 0);
+        let seconds_per_row =
+            (self.seconds_with(plan, MAX_DRAFTS) - self.seconds_with(plan, 0)) / MAX_DRAFTS as f64;
         let StepPlan { entries, drafts, .. } = plan;
         // Once, so that later passes allocate nothing.
         drafts.reserve(self.limits.max_running * MAX_DRAFTS);
@@ -73,15 +74,17 @@ impl Scheduler {
             let limit =
                 MAX_DRAFTS.min(request.appendable()).min(kv.max_drafts(entry.request, &request.tokens));
             let before = drafts.len();
+            let chain = request.acceptance.chain();
             if limit > 0 {
-                propose(entry.request, &request.tokens, limit, drafts);
+                let budget = DraftBudget { limit, chain, tokens_per_second, seconds_per_row };
+                propose(entry.request, &request.tokens, &budget, drafts);
             }
             // A guess may be anything.
             let is_token = |token: &&u32| (**token as usize) < self.limits.request.vocabulary;
             let valid = drafts[before..].iter().take(limit).take_while(is_token).count();
             drafts.truncate(before + valid);
             entry.drafts = valid;
-            candidates.extend(request.acceptance.chain().take(valid).map(|chain| (chain, index)));
+            candidates.extend(chain.iter().take(valid).map(|chain| (*chain, index)));
         }
     }
 
@@ -91,11 +94,7 @@ impl Scheduler {
         candidates.sort_unstable_by(|(one, _), (other, _)| other.total_cmp(one));
         let free = (self.limits.max_rows.saturating_sub(plan.rows))
             .min(self.limits.max_output_rows.saturating_sub(plan.output_rows));
-        let mean = plan.positions / plan.rows.max(1);
-        let seconds = |drafts: usize| {
-            let positions = plan.positions + drafts * mean;
-            self.cost.predict(plan.rows + drafts, positions).as_secs_f64()
-        };
+        let seconds = |drafts: usize| self.seconds_with(plan, drafts);
         let budget = self.limits.decode_budget.as_secs_f64();
         let mut tokens = plan.entries.len() as f64;
         let (mut best, mut rate) = (0, MIN_GAIN * tokens / seconds(0));
@@ -112,6 +111,12 @@ impl Scheduler {
             }
         }
         best
+    }
+
+    /// Returns how long a pass is expected to take with `drafts` guesses.
+    fn seconds_with(&self, plan: &StepPlan, drafts: usize) -> f64 {
+        let mean = plan.positions / plan.rows.max(1);
+        self.cost.predict(plan.rows + drafts, plan.positions + drafts * mean).as_secs_f64()
     }
 
     /// Keeps the first `count` candidates, as far as there is memory for them.

@@ -346,10 +346,10 @@ fn drafts_per_pass(right: usize, cost: fn(usize) -> u64, passes: usize) -> f64 {
     let mut drafts = 0;
     for _ in 0..passes {
         scheduler.plan(Duration::ZERO, &mut space, &mut plan);
-        scheduler.speculate(&mut space, &mut plan, &mut |_, tokens, limit, drafts| {
+        scheduler.speculate(&mut space, &mut plan, &mut |_, tokens, budget, drafts| {
             assert_eq!(tokens.last(), Some(&1));
             // More than allowed, and one outside of the vocabulary.
-            drafts.extend(std::iter::repeat_n(1, limit).chain([100, 1]));
+            drafts.extend(std::iter::repeat_n(1, budget.limit).chain([100, 1]));
         });
         let entry = plan.entries[0];
         assert_eq!((plan.drafts.len(), plan.rows), (entry.drafts, 1 + entry.drafts));

@@ -38,10 +38,11 @@ impl Acceptance {
     }
 
     /// Returns the probability that the first `count` guesses are right, for each `count` from 1.
-    pub(crate) fn chain(&self) -> impl Iterator<Item = f32> + '_ {
-        self.rates.iter().scan(1.0, |chain, rate| {
-            *chain *= rate;
-            Some(*chain)
+    pub(crate) fn chain(&self) -> [f32; MAX_DRAFTS] {
+        let mut chain = 1.0;
+        self.rates.map(|rate| {
+            chain *= rate;
+            chain
         })
     }
 }
@@ -55,7 +56,7 @@ mod tests {
         let mut acceptance = Acceptance::default();
         // The first two are right, the third is not, further ones are not reached.
         (0..100).for_each(|_| acceptance.record(4, 2));
-        let chain: Vec<f32> = acceptance.chain().collect();
+        let chain = acceptance.chain();
         assert!(chain[1] > 0.99 && chain[2] < 0.01, "{chain:?}");
         assert_eq!(acceptance.rates[3], PRIOR);
         acceptance.record(0, 0);

@@ -5,9 +5,14 @@
 //! numbers are those of plain decoding, since the logits of a row do not depend on how many rows a pass has.
 
 mod acceptance;
+mod budget;
+mod draft_model;
 mod ngram;
 
 pub(crate) use acceptance::Acceptance;
+pub use budget::DraftBudget;
+pub(crate) use budget::MIN_GAIN;
+pub use draft_model::{DraftModel, DraftModelProposer};
 pub use ngram::NgramProposer;
 
 /// The maximum number of guessed tokens of a request per pass.
@@ -15,6 +20,7 @@ pub const MAX_DRAFTS: usize = 8;
 
 /// Guesses the next tokens of a request.
 pub trait Proposer: Send {
-    /// Appends up to `limit` tokens that may follow `tokens`, which is the prompt and all generated tokens.
-    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>);
+    /// Appends up to `budget.limit` tokens that may follow `tokens`, which is the prompt and all generated tokens. A
+    /// proposer that takes time makes no more guesses than are [worthwhile](DraftBudget::worthwhile).
+    fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>);
 }

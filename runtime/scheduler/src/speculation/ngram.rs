@@ -1,6 +1,6 @@
 //! Guesses from the text itself (prompt lookup decoding): what followed the last tokens when they occurred before.
 
-use super::Proposer;
+use super::{DraftBudget, Proposer};
 
 /// The lengths of the runs of tokens that are looked up, longest first.
 const LENGTHS: [usize; 3] = [4, 3, 2];
@@ -42,7 +42,7 @@ impl NgramProposer {
 }
 
 impl Proposer for NgramProposer {
-    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
+    fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
         self.index(tokens);
         for (slots, length) in self.slots.iter().zip(LENGTHS) {
             let Some(start) = tokens.len().checked_sub(length) else { continue };
@@ -53,7 +53,7 @@ impl Proposer for NgramProposer {
                 continue;
             }
             let first = drafts.len();
-            for at in end..end + limit {
+            for at in end..end + budget.limit {
                 // Beyond the text the repetition goes on in the drafts.
                 drafts.push(tokens.get(at).copied().unwrap_or_else(|| drafts[first + at - tokens.len()]));
             }
@@ -76,7 +76,9 @@ mod tests {
 
     fn proposed(proposer: &mut NgramProposer, tokens: &[u32], limit: usize) -> Vec<u32> {
         let mut drafts = Vec::new();
-        proposer.propose(tokens, limit, &mut drafts);
+        let budget =
+            DraftBudget { limit, chain: [1.0; MAX_DRAFTS], tokens_per_second: 1.0, seconds_per_row: 0.0 };
+        proposer.propose(tokens, &budget, &mut drafts);
         drafts
     }
 

@@ -7,6 +7,7 @@ mod embedding;
 mod event;
 mod event_queue;
 mod request;
+mod speculation;
 mod stream;
 mod stream_sampler;
 mod wake;
@@ -16,11 +17,14 @@ use std::time::{Duration, Instant};
 
 pub use embedding::{EmbeddingRequest, EncoderId};
 pub use event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
-pub use request::{GenerationRequest, PromptInput, Speculation};
+pub use request::{GenerationRequest, PromptInput};
 pub use siskin_scheduler::engine::{Drive, ModelId, SchedulerStats, SchedulingOptions};
 pub use siskin_scheduler::policy::Admission;
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
-pub use siskin_scheduler::speculation::{NgramProposer, Proposer};
+pub use siskin_scheduler::speculation::{
+    DraftBudget, DraftModel, DraftModelProposer, NgramProposer, Proposer,
+};
+pub use speculation::Speculation;
 pub use stream::GenerationStream;
 
 #[cfg(doc)]
@@ -59,6 +63,9 @@ pub struct ServedModelOptions {
     pub kv_budget: Option<KvBudget>,
     /// How requests are scheduled.
     pub scheduling: SchedulingOptions,
+    /// A model with the same tokenizer that guesses tokens: a smaller one, or the same one opened with skipped layers
+    /// ([`ModelOptions::skip`](crate::ModelOptions::skip)). Its KV cache takes memory like that of the model.
+    pub draft: Option<Model>,
 }
 
 /// Generates for many requests at once. Clones share it.
@@ -85,8 +92,15 @@ pub struct Engine {
 #[derive(Default)]
 struct ServedModels {
     pool: Option<SharedThreadPool>,
-    models: Vec<(ModelId, Model)>,
+    models: Vec<ServedDecoder>,
     encoders: Vec<Arc<EncoderQueue>>,
+}
+
+#[derive(Clone)]
+struct ServedDecoder {
+    id: ModelId,
+    model: Model,
+    draft: Option<DraftModel>,
 }
 
 impl ServedModels {
@@ -121,8 +135,16 @@ impl Engine {
         // A single request can have as many guesses as it may.
         let output_rows = sequences.max(1 + MAX_DRAFTS);
         let context = model.context_on(&resources, &options.session, sequences, output_rows)?;
+        let draft = |draft: &Model| {
+            speculation::check_draft(model, draft)?;
+            // Beyond its own context it has no guesses.
+            let context = options.session.context.min(draft.config().context);
+            let session = SessionOptions { context, ..options.session.clone() };
+            DraftModel::new(draft.context_on(&resources, &session, sequences, 1)?)
+        };
+        let draft = options.draft.as_ref().map(draft).transpose()?;
         let id = self.engine.add_model(context, options.scheduling);
-        shared.models.push((id, model.clone()));
+        shared.models.push(ServedDecoder { id, model: model.clone(), draft });
         Ok(id)
     }
 
@@ -171,8 +193,8 @@ impl Engine {
         encoder.submit(&self.engine, windows, options)
     }
 
-    fn model(&self, id: ModelId) -> Result<Model> {
-        let model = self.lock().models.iter().find(|(known, _)| *known == id).map(|(_, model)| model.clone());
+    fn model(&self, id: ModelId) -> Result<ServedDecoder> {
+        let model = self.lock().models.iter().find(|known| known.id == id).cloned();
         model.ok_or_else(|| Error::argument("model", "not a model of this engine"))
     }
 
@@ -188,7 +210,7 @@ impl Engine {
     /// [`ErrorKind::TooLong`] if the prompt exceeds the context;
     /// [`ErrorKind::Argument`] if an option is out of range, or the grammar of a structured output is invalid.
     pub fn submit(&self, model: ModelId, request: GenerationRequest) -> Result<GenerationStream> {
-        let served = self.model(model)?;
+        let ServedDecoder { model: served, draft, .. } = self.model(model)?;
         let submitted = Instant::now();
         let adapter = served.loaded().adapter_slot(request.adapter.as_deref())?;
         let tokens = request.prompt.tokens(&served)?;
@@ -205,7 +227,7 @@ impl Engine {
             sampler,
             stream: TextStream::new(&request.stop)?,
             visible_tokens: request.visible_tokens,
-            proposer: request.speculation.proposer(max_length),
+            proposer: request.speculation.proposer(max_length, draft.as_ref())?,
             queue: Arc::clone(&queue),
             bytes: Vec::new(),
             usage: StreamUsage { prompt_tokens: tokens.len(), ..StreamUsage::default() },
@@ -236,7 +258,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::submit`].
     pub fn tokenize(&self, model: ModelId, prompt: &PromptInput) -> Result<Vec<u32>> {
-        let tokens = prompt.tokens(&self.model(model)?)?;
+        let tokens = prompt.tokens(&self.model(model)?.model)?;
         let context_length = self.context_length(model).unwrap_or_default();
         check_length("prompt", tokens.len(), context_length)?;
         Ok(tokens)

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use super::{CacheSalt, ClientId, RequestClass};
+use super::{CacheSalt, ClientId, RequestClass, Speculation};
 use crate::Result;
 use crate::constraint::StructuredOutput;
 use crate::model::Model;
 use crate::sample::SamplerOptions;
 use crate::session::{SessionOptions, conversation_tokens};
 use siskin_chat_template::{Message, RenderOptions};
-use siskin_scheduler::speculation::{NgramProposer, Proposer};
 use siskin_tokenizer::EncodeOptions;
 
 /// The prompt of a request.
@@ -54,29 +53,6 @@ pub struct GenerationRequest {
     pub visible_tokens: Vec<u32>,
     /// Which tokens are guessed, to compute several in one pass; changes no token.
     pub speculation: Speculation,
-}
-
-/// Which tokens are guessed. Guesses are only used while enough of them are right to save time.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Speculation {
-    /// None.
-    Off,
-    /// Those that followed the last tokens when they occurred before (prompt lookup).
-    #[default]
-    Ngram,
-    /// Those of a proposer of the caller.
-    Custom(fn() -> Box<dyn Proposer>),
-}
-
-impl Speculation {
-    /// Returns the proposer for a request of up to `max_length` tokens.
-    pub(super) fn proposer(self, max_length: usize) -> Option<Box<dyn Proposer>> {
-        match self {
-            Self::Off => None,
-            Self::Ngram => Some(Box::new(NgramProposer::new(max_length))),
-            Self::Custom(create) => Some(create()),
-        }
-    }
 }
 
 impl GenerationRequest {

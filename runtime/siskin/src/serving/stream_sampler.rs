@@ -11,7 +11,7 @@ use crate::session::FinishReason;
 use crate::text::TextStream;
 use crate::{Error, ErrorKind, Result};
 use siskin_scheduler::engine::{RequestOutcome, RequestSampler, Sampled};
-use siskin_scheduler::speculation::Proposer;
+use siskin_scheduler::speculation::{DraftBudget, Proposer};
 
 pub(super) struct StreamSampler {
     pub model: Model,
@@ -94,9 +94,9 @@ impl RequestSampler for StreamSampler {
         self.outcome(token, is_stopped).map(Some)
     }
 
-    fn propose(&mut self, tokens: &[u32], limit: usize, drafts: &mut Vec<u32>) {
+    fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
         if let Some(proposer) = &mut self.proposer {
-            proposer.propose(tokens, limit, drafts);
+            proposer.propose(tokens, budget, drafts);
         }
     }
 
