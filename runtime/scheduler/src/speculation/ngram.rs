@@ -76,9 +76,7 @@ mod tests {
 
     fn proposed(proposer: &mut NgramProposer, tokens: &[u32], limit: usize) -> Vec<u32> {
         let mut drafts = Vec::new();
-        let budget =
-            DraftBudget { limit, chain: [1.0; MAX_DRAFTS], tokens_per_second: 1.0, seconds_per_row: 0.0 };
-        proposer.propose(tokens, &budget, &mut drafts);
+        proposer.propose(tokens, &DraftBudget::unlimited(limit), &mut drafts);
         drafts
     }
 
