@@ -68,14 +68,14 @@ pub(crate) struct Args {
     /// and a draft model if one is given
     #[arg(long, value_name = "FILE")]
     speculate: Option<PathBuf>,
-    #[command(flatten)]
-    draft: DraftArgs,
     /// Repetitions of each measurement; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    draft: DraftArgs,
     #[command(flatten)]
     model_args: ModelArgs,
 }

@@ -21,7 +21,7 @@ impl DraftArgs {
     /// Opens the draft model of the model at `path`, if there is one.
     pub(crate) fn open(&self, path: &Path, args: &ModelArgs, open: &OpenArgs) -> Result<Option<Model>> {
         match &self.draft_model {
-            Some(draft) => open.model(draft, &args.alone()).map(Some),
+            Some(draft) => open.model(draft, &args.for_draft_model()).map(Some),
             None if self.draft_skip_layers.is_empty() => Ok(None),
             None => open.model(path, &args.without_layers(&self.draft_skip_layers)).map(Some),
         }

@@ -193,6 +193,11 @@ impl ModelArgs {
         Self { adapter: None, any_base: false, ..self.clone() }
     }
 
+    /// Returns the same options for a draft model, which has layers of its own.
+    pub(crate) fn for_draft_model(&self) -> Self {
+        Self { skip_layers: Vec::new(), ..self.alone() }
+    }
+
     /// Returns the same options with further layers skipped.
     pub(crate) fn without_layers(&self, layers: &[usize]) -> Self {
         let skip_layers = [&self.skip_layers, layers].concat();

@@ -110,7 +110,7 @@ impl Options {
     pub(crate) fn model(&self, file: File) -> siskin::Result<Model> {
         match &self.adapter {
             Some(_) if !self.choices.is_empty() => {
-                let message = "set an adapter for the whole model, or add adapters to choose from, not both";
+                let message = "an adapter for the whole model cannot be combined with selectable adapters";
                 Err(siskin::Error::argument("adapter", message))
             }
             Some(option) => {

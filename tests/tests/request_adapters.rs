@@ -176,7 +176,9 @@ fn embeddings_are_those_of_the_adapter() {
     let embed = |model: &Model, adapter: AdapterSlot| {
         let options = EmbedOptions { adapter, ..EmbedOptions::of(model).unwrap() };
         let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
-        encoder.embed(&["w7 w8", "w9"], &options).unwrap()
+        let tokens = [EncoderInput::from(vec![2, 12, 3])];
+        [encoder.embed(&["w7 w8", "w9"], &options), encoder.embed_tokens(&tokens, &options)]
+            .map(Result::unwrap)
     };
     for (slot, alone) in (0..).map(AdapterSlot).zip(&models) {
         assert_eq!(embed(&model, slot), embed(alone, AdapterSlot::MODEL), "{slot:?}");
@@ -229,6 +231,10 @@ fn unknown_and_repeated_adapters_are_rejected() {
     adapters[1].name = "dora".to_owned();
     assert_eq!(open(&adapters).err().unwrap().kind(), ErrorKind::Argument);
     adapters[1].name = "other".to_owned();
+    let parts = adapters[1].adapter.parts.clone();
+    adapters[1].adapter.parts.push(parts[0].clone());
+    assert_eq!(open(&adapters).err().unwrap().kind(), ErrorKind::Corrupt, "a matrix with two parts");
+    adapters[1].adapter.parts = parts;
     adapters[1].adapter.parts[0].tensor = "nothing".to_owned();
     let error = open(&adapters).err().unwrap();
     assert!(error.kind() == ErrorKind::Missing && error.location().starts_with("other"), "{error}");

@@ -272,8 +272,8 @@ impl Proposer for Eager {
 fn draft_models_change_no_token() {
     static DRAFTS: [OnceLock<DraftModel>; 2] = [OnceLock::new(), OnceLock::new()];
     let proposers: [fn() -> Box<dyn Proposer>; 2] = [
-        || Box::new(Eager(DRAFTS[0].get().unwrap().proposer())),
-        || Box::new(Eager(DRAFTS[1].get().unwrap().proposer())),
+        || Box::new(Eager(DRAFTS[0].get().unwrap().proposer(100))),
+        || Box::new(Eager(DRAFTS[1].get().unwrap().proposer(100))),
     ];
     let file = load("llama").file;
     let served = model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE);

@@ -25,10 +25,7 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         return Err(Error::argument("--lora", message));
     }
     if paths.len() > 1 && args.draft.is_given() {
-        return Err(Error::argument(
-            "--draft-model, --draft-skip-layers",
-            "serve a single model with a draft",
-        ));
+        return Err(Error::argument("--draft-model, --draft-skip-layers", "require exactly one model"));
     }
     let mut models = Vec::new();
     for path in paths {

@@ -114,13 +114,12 @@ impl Batch {
         let token = match rows {
             RowKind::Tokens => Some(row),
             RowKind::Outputs => self.output_rows.get(row).copied(),
-            RowKind::Frames => None,
-            RowKind::Slots(_) => None,
+            RowKind::Frames | RowKind::Slots(_) => None,
         };
         token.and_then(|token| self.rows.get(token)).map_or(AdapterSlot::MODEL, |row| row.adapter)
     }
 
-    /// Returns the first rows in `range` that have an adapter and follow each other.
+    /// Returns the first contiguous run of rows in `range` with this adapter.
     pub(super) fn adapter_rows(
         &self,
         rows: RowKind,

@@ -78,7 +78,8 @@ impl RequestSpec {
             return Err(Error::argument("max_tokens", "must be at least 1"));
         }
         if usize::from(self.adapter.0) > adapters {
-            let message = format!("adapter {}; requests choose from {adapters}", self.adapter.0);
+            let slot = self.adapter.0;
+            let message = format!("adapter slot {slot} is out of range: the model has {adapters} adapters");
             return Err(Error::argument("adapter", message));
         }
         Ok(())

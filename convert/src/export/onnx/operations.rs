@@ -24,7 +24,7 @@ macro_rules! unsupported {
 
 unsupported! {
     ExternalInput: "the output of another part of the model";
-    MultiLora: "adapters that requests choose";
+    MultiLora: "per-request LoRA adapters";
     ClampedGate: "a clamped gate";
     L2Normalize: "L2 normalization of rows";
     DecayGate: "linear attention";

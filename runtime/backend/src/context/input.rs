@@ -208,7 +208,7 @@ fn check_adapter(slot: AdapterSlot, adapters: usize) -> Result<()> {
     if usize::from(slot.0) <= adapters {
         return Ok(());
     }
-    let message = format!("adapter {}; the model was opened with {adapters} to choose from", slot.0);
+    let message = format!("adapter slot {} is out of range: the model has {adapters} adapters", slot.0);
     Err(Error::argument("adapter", message))
 }
 

@@ -9,7 +9,7 @@ use super::matmul::panels_of;
 use super::prefetch::PrefetchingWorker;
 use crate::plan::{BufferView, MatmulPart};
 
-/// Rows per tile: A has few outputs, so that rows are what workers share.
+/// Rows per tile. A has few outputs (the rank), so that the work is split by rows.
 const LORA_ROWS: usize = 32;
 /// The maximum number of panels per tile.
 const LORA_PANELS: usize = 64;
@@ -24,7 +24,11 @@ impl CpuPass<'_> {
         parts: &[(AdapterSlot, MatmulPart)],
         residual: Option<BufferView>,
     ) -> bool {
-        let used = || parts.iter().filter(|(slot, _)| self.batch.adapters.contains(slot));
+        // Both lists have distinct slots, and parts are sorted by them.
+        let used = || {
+            let part = |slot| parts.binary_search_by_key(slot, |(slot, _)| *slot).ok();
+            self.batch.adapters.iter().filter_map(part).map(|index| &parts[index])
+        };
         let Some(panels) = used().map(|(_, part)| panels_of(part)).max() else {
             // Every worker skips the step.
             return true;
@@ -37,7 +41,7 @@ impl CpuPass<'_> {
             let first = piece / blocks % runs * run;
             let panels = first..panels_of(part).min(first + run);
             if panels.is_empty() {
-                // The matrix of another adapter has more.
+                // This adapter has a lower rank than another one, and so fewer panels.
                 return;
             }
             let block = piece % blocks * LORA_ROWS;
@@ -50,8 +54,7 @@ impl CpuPass<'_> {
         })
     }
 
-    /// Adds the product of a row's adapter to its product with the weights, with what a DoRA scales and the bias.
-    /// Overwrites `delta`.
+    /// Combines `W x` with the LoRA product, the scale of DoRA and the bias. Overwrites `delta`.
     pub(super) fn lora_sum(
         &self,
         lora: &MultiLora,

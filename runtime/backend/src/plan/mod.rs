@@ -86,7 +86,7 @@ pub enum RowOp {
     Affine { weight: WeightId, bias: WeightId, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::elementwise`].
     Elementwise { function: ElementwiseFunction, from: BufferView, to: BufferView },
-    /// Adds the bias of a product and the product of the row's adapter, which `delta` has, and scales the sum; `delta` is
+    /// Adds the bias of a product and the product of the row's adapter, held in `delta`, and scales the sum; `delta` is
     /// overwritten.
     LoraSum { lora: MultiLora, rows: RowKind, product: BufferView, delta: BufferView, to: BufferView },
     /// Quantizes to int8, see [`siskin_kernels::ops::quantize`]; `to` counts words.

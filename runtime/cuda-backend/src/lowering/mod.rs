@@ -115,7 +115,7 @@ impl Lowering<'_> {
             PlanStep::ExpertLinear { slots, input, kind, parts, .. } => {
                 self.experts(*slots, (*input, *kind), parts)
             }
-            PlanStep::LoraLinear { .. } => Err(unsupported("adapters that requests choose")),
+            PlanStep::LoraLinear { .. } => Err(unsupported("per-request LoRA adapters")),
             PlanStep::CausalConv1d { state, taps, weight, from, to } => {
                 self.causal_conv1d((*state, *taps), *weight, *from, *to)
             }

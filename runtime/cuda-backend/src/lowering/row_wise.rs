@@ -106,7 +106,7 @@ impl Lowering<'_> {
             RowOp::Quantize { from, to } => {
                 EncodedRowOp::new(RowOpCode::Quantize, self.rows(from), self.rows(to), from.columns)
             }
-            RowOp::LoraSum { .. } => return Err(unsupported("adapters that requests choose")),
+            RowOp::LoraSum { .. } => return Err(unsupported("per-request LoRA adapters")),
             RowOp::QuantizeRotated { from, to } => {
                 EncodedRowOp::new(RowOpCode::QuantizeRotated, self.rows(from), self.rows(to), from.columns)
             }

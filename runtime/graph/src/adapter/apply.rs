@@ -1,6 +1,6 @@
 //! Inserts an adapter into a graph: additional operations, and tensors that are created in memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
@@ -64,8 +64,12 @@ impl AdapterTensors {
         (slot, all): (AdapterSlot, bool),
         insert: &dyn Fn(&mut Graph, WeightId, &LoraMatrix, AdapterSlot) -> Result<bool>,
     ) -> Result<()> {
+        let mut seen = HashSet::new();
         for part in &adapter.parts {
             part.check()?;
+            if !seen.insert(&part.tensor) {
+                return Err(Error::corrupt(part.place(), "the adapter has two parts for this matrix"));
+            }
             let mut found = false;
             for graph in [&mut graphs.encoder, &mut graphs.decoder].into_iter().flatten() {
                 if let Some(weight) = target(graph, part)? {

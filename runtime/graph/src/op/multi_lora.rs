@@ -9,7 +9,7 @@ use crate::types::{AdapterSlot, ValueShape, WeightId};
 /// The inputs are the input `x` of the product, and the product `W x`. A row without an adapter keeps its product.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultiLora {
-    /// The adapters that change this product, with distinct slots.
+    /// The adapters that change this product, sorted by their slots, which are distinct.
     pub adapters: Vec<LoraWeights>,
     /// The bias of the product, where one of the adapters is a DoRA, which scales before the bias is added.
     pub bias: Option<WeightId>,
@@ -29,7 +29,7 @@ pub struct LoraWeights {
 }
 
 impl MultiLora {
-    /// Returns whether there is more to do than to add products: an adapter is a DoRA.
+    /// Returns whether there is more to do than to add products: any adapter uses DoRA.
     pub fn has_scaling(&self) -> bool {
         self.bias.is_some() || self.adapters.iter().any(|adapter| adapter.scaling.is_some())
     }

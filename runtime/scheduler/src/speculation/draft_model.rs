@@ -10,8 +10,12 @@ use siskin_format::{Error, Result};
 
 /// The weight of a new measurement.
 const WEIGHT: f64 = 0.1;
-/// Passes without guesses after which one is made, since the text may have changed.
+/// Passes without guesses after which some are made, since the text may have changed.
 const RETRY: u32 = 64;
+/// Guesses of a retry: the second one is a pass of a single token, whose time is measured.
+const RETRIED: usize = 2;
+/// How many tokens of a text the draft model catches up with in a pass of the target model.
+const CATCH_UP: usize = 32;
 
 /// A model that guesses the tokens of another one with the same vocabulary (arXiv:2211.17192). It may be the same model
 /// without some of its layers (self-speculative decoding, arXiv:2309.08168). Clones share it.
@@ -34,16 +38,17 @@ impl DraftModel {
     pub fn new(context: Context) -> Result<Self> {
         let layout = context.block_table().layout();
         if layout.groups.is_empty() || layout.state_group().is_some() {
-            let message = "a draft model must be able to take tokens back; models with recurrent states and external \
-                           models cannot";
+            let message = "a draft model must support rolling back its KV cache; models with recurrent states and \
+                           external models do not";
             return Err(Error::unsupported("draft", message));
         }
         Ok(Self { shared: Arc::new(Mutex::new(DraftContext { context, seconds: 0.0 })) })
     }
 
-    /// Returns a proposer for a request.
-    pub fn proposer(&self) -> DraftModelProposer {
-        DraftModelProposer { model: self.clone(), sequence: None, tokens: Vec::new(), skipped: 0 }
+    /// Returns a proposer for a request of up to `max_length` tokens.
+    pub fn proposer(&self, max_length: usize) -> DraftModelProposer {
+        let tokens = Vec::with_capacity(max_length);
+        DraftModelProposer { model: self.clone(), sequence: None, tokens, wait: 0, failures: 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, DraftContext> {
@@ -54,15 +59,18 @@ impl DraftModel {
 /// Guesses the tokens of one request with a [`DraftModel`].
 pub struct DraftModelProposer {
     model: DraftModel,
+    /// The sequence of the text; guesses are made on forks.
     sequence: Option<SequenceId>,
     /// The tokens of the sequence.
     tokens: Vec<u32>,
-    /// Passes since the last guess.
-    skipped: u32,
+    /// Passes until the next guess.
+    wait: u32,
+    /// How often guessing has failed.
+    failures: u32,
 }
 
 impl DraftModelProposer {
-    /// Guesses up to `count` tokens. A long text is caught up with a batch at a time, without guesses.
+    /// Guesses up to `count` tokens. A long text is caught up with in parts, without guesses.
     fn guess(
         &mut self,
         shared: &mut DraftContext,
@@ -79,28 +87,24 @@ impl DraftModelProposer {
             self.tokens.truncate(common);
         }
         let missing = &tokens[common..];
-        let batch = context.decoder_limits().0;
-        if missing.len() > batch {
-            let chunk = &missing[..batch];
-            context.forward(&[BatchEntry::new(sequence, chunk, OutputRows::None)])?;
-            self.tokens.extend_from_slice(chunk);
+        let part = CATCH_UP.min(context.decoder_limits().0);
+        if missing.len() > part {
+            let part = &missing[..part];
+            context.forward(&[BatchEntry::new(sequence, part, OutputRows::None)])?;
+            self.tokens.extend_from_slice(part);
             return Ok(());
         }
         context.forward(&[BatchEntry::new(sequence, missing, OutputRows::Last)])?;
         self.tokens.extend_from_slice(missing);
-        for index in 0..count {
-            let Some(token) = most_likely(context.output(0)) else { break };
-            drafts.push(token);
-            if index + 1 == count {
-                break;
-            }
-            let begin = Instant::now();
-            context.forward(&[BatchEntry::new(sequence, &[token], OutputRows::Last)])?;
-            self.tokens.push(token);
-            let elapsed = begin.elapsed().as_secs_f64();
-            *seconds = if *seconds == 0.0 { elapsed } else { *seconds + WEIGHT * (elapsed - *seconds) };
+        let Some(first) = most_likely(context.output(0)) else { return Ok(()) };
+        drafts.push(first);
+        if count < 2 {
+            return Ok(());
         }
-        Ok(())
+        let fork = context.fork(sequence)?;
+        let guessed = guess_on(context, fork, first, count - 1, seconds, drafts);
+        context.remove(fork);
+        guessed
     }
 
     fn forget(&mut self, context: &mut Context) {
@@ -111,32 +115,66 @@ impl DraftModelProposer {
 
 impl Proposer for DraftModelProposer {
     fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
+        if self.wait > 1 {
+            self.wait -= 1;
+            return;
+        }
         let model = self.model.clone();
         let mut shared = model.lock();
+        let is_retry = std::mem::take(&mut self.wait) == 1;
         let count = match budget.worthwhile(shared.seconds) {
-            0 if self.skipped < RETRY => {
-                self.skipped += 1;
+            0 if is_retry => RETRIED.min(budget.limit),
+            0 => {
+                self.wait = RETRY;
                 return;
             }
-            0 => 1,
             count => count,
         };
-        self.skipped = 0;
-        let room = shared.context.block_table().context_length().saturating_sub(tokens.len());
+        // The last guess is not processed.
+        let room = (shared.context.block_table().context_length() + 1).saturating_sub(tokens.len());
+        if room == 0 {
+            self.wait = u32::MAX;
+            return self.forget(&mut shared.context);
+        }
         let before = drafts.len();
         if self.guess(&mut shared, tokens, count.min(room), drafts).is_err() {
-            // The sequence has unknown contents, or there is no memory for it. It begins anew with the next guess.
+            // The sequence has unknown contents, or there is no memory for it. It begins anew later.
             drafts.truncate(before);
             self.forget(&mut shared.context);
+            self.wait = RETRY << self.failures.min(8);
+            self.failures += 1;
         }
     }
 }
 
 impl Drop for DraftModelProposer {
     fn drop(&mut self) {
-        let model = self.model.clone();
-        self.forget(&mut model.lock().context);
+        if self.sequence.is_some() {
+            let model = self.model.clone();
+            self.forget(&mut model.lock().context);
+        }
     }
+}
+
+/// Appends up to `count` guesses of what follows `token` in a sequence, and measures how long they take.
+fn guess_on(
+    context: &mut Context,
+    sequence: SequenceId,
+    mut token: u32,
+    count: usize,
+    seconds: &mut f64,
+    drafts: &mut Vec<u32>,
+) -> Result<()> {
+    for _ in 0..count {
+        let begin = Instant::now();
+        context.forward(&[BatchEntry::new(sequence, &[token], OutputRows::Last)])?;
+        let elapsed = begin.elapsed().as_secs_f64();
+        *seconds = if *seconds == 0.0 { elapsed } else { *seconds + WEIGHT * (elapsed - *seconds) };
+        let Some(next) = most_likely(context.output(0)) else { break };
+        drafts.push(next);
+        token = next;
+    }
+    Ok(())
 }
 
 /// Returns the token with the highest logit, the first of several.

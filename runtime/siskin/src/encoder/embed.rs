@@ -223,9 +223,18 @@ impl Encoder {
         Ok(())
     }
 
-    /// Returns the embeddings of tokenized texts, which include their prompt if they are to have one.
+    /// Returns the embeddings of tokenized texts, which include their prompt if they are to have one. An adapter of the
+    /// options replaces those of the texts.
     pub fn embed_tokens(&mut self, texts: &[EncoderInput], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
+        let adapted: Vec<EncoderInput>;
+        let texts = match options.adapter {
+            AdapterSlot::MODEL => texts,
+            adapter => {
+                adapted = texts.iter().map(|text| EncoderInput { adapter, ..text.clone() }).collect();
+                &adapted
+            }
+        };
         let dense = std::mem::take(&mut self.dense);
         let outcome = self.pool(texts, options, &dense);
         self.dense = dense;

@@ -140,7 +140,8 @@ impl Engine {
             // Beyond its own context it has no guesses.
             let context = options.session.context.min(draft.config().context);
             let session = SessionOptions { context, ..options.session.clone() };
-            DraftModel::new(draft.context_on(&resources, &session, sequences, 1)?)
+            // One more for a fork.
+            DraftModel::new(draft.context_on(&resources, &session, sequences + 1, 1)?)
         };
         let draft = options.draft.as_ref().map(draft).transpose()?;
         let id = self.engine.add_model(context, options.scheduling);

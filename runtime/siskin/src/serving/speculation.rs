@@ -10,7 +10,7 @@ use siskin_scheduler::speculation::{DraftBudget, DraftModel, DraftModelProposer,
 pub enum Speculation {
     /// None.
     Off,
-    /// [`Speculation::Ngram`], and those of the draft model, if the model has one, where that has no guess.
+    /// Prompt lookup; where it finds no match, the draft model, if there is one.
     #[default]
     Auto,
     /// Those that followed the last tokens when they occurred before (prompt lookup).
@@ -34,9 +34,11 @@ impl Speculation {
         let ngram = || NgramProposer::new(max_length);
         let proposer: Box<dyn Proposer> = match (self, draft) {
             (Self::Off, _) => return Ok(None),
-            (Self::Auto, Some(draft)) => Box::new(NgramOrDraft { ngram: ngram(), draft: draft.proposer() }),
+            (Self::Auto, Some(draft)) => {
+                Box::new(NgramOrDraft { ngram: ngram(), draft: draft.proposer(max_length) })
+            }
             (Self::Auto, None) | (Self::Ngram, _) => Box::new(ngram()),
-            (Self::Draft, Some(draft)) => Box::new(draft.proposer()),
+            (Self::Draft, Some(draft)) => Box::new(draft.proposer(max_length)),
             (Self::Draft, None) => {
                 return Err(Error::argument("speculation", "the model was added without a draft model"));
             }
@@ -65,7 +67,7 @@ impl Proposer for NgramOrDraft {
 /// Returns an error unless the tokens of `draft` mean the same as those of `model`.
 pub(super) fn check_draft(model: &Model, draft: &Model) -> Result<()> {
     if draft.graphs().encoder.is_some() || draft.graphs().decoder.is_none() {
-        return Err(Error::unsupported("draft", "only decoder-only models guess tokens"));
+        return Err(Error::unsupported("draft", "a draft model must be decoder-only"));
     }
     let have_same_tokens = match (model.file().tokenizer(), draft.file().tokenizer()) {
         (Some(own), Some(other)) => own[..] == other[..],
@@ -74,6 +76,6 @@ pub(super) fn check_draft(model: &Model, draft: &Model) -> Result<()> {
     };
     match have_same_tokens {
         true => Ok(()),
-        false => Err(Error::argument("draft", "a draft model must have the tokenizer of the model")),
+        false => Err(Error::argument("draft", "the draft model's tokenizer differs from the target model's")),
     }
 }
