@@ -32,7 +32,8 @@ impl ServedModel {
 pub(crate) struct RegisteredModel {
     pub(crate) name: String,
     pub(crate) model: Model,
-    pub(crate) adapter: Option<ServedAdapter>,
+    /// The name of the base model, if this is an adapter, which has the name of the model.
+    pub(crate) parent: Option<String>,
     pub(crate) task: ModelTask,
     /// The maximum length of a request in tokens.
     pub(crate) context_length: usize,
@@ -43,15 +44,6 @@ pub(crate) struct RegisteredModel {
     /// The same for the same model file, version of Siskin and options that change results.
     pub(crate) fingerprint: String,
     pub(crate) metrics: ModelMetrics,
-}
-
-/// The adapter that is selected as a model.
-#[derive(Clone)]
-pub(crate) struct ServedAdapter {
-    /// The name that the base model is selected by.
-    pub(crate) base: String,
-    /// The name of the adapter.
-    pub(crate) name: String,
 }
 
 /// What requests a model can answer.
@@ -74,16 +66,13 @@ impl ModelRegistry {
         for ServedModel { name, model, options } in served {
             let (task, context_length) = register(&engine, &model, &options)
                 .map_err(|error| error.within(&format!("model {name}")))?;
-            let adapters = model.adapters().map(|adapter| {
-                let base = name.clone();
-                (adapter.to_owned(), Some(ServedAdapter { base, name: adapter.to_owned() }))
-            });
-            for (name, adapter) in std::iter::once((name.clone(), None)).chain(adapters) {
+            let adapters = model.adapters().map(|adapter| (adapter.to_owned(), Some(name.clone())));
+            for (name, parent) in std::iter::once((name.clone(), None)).chain(adapters) {
                 if models.iter().any(|known| known.name == name) {
                     let message = format!("two models or adapters are named `{name}`");
                     return Err(Error::argument("models", message));
                 }
-                let slot = adapter.as_ref().map(|adapter| model.adapter_slot(&adapter.name)).transpose()?;
+                let slot = parent.as_ref().map(|_| model.adapter_slot(&name)).transpose()?;
                 let slot = slot.unwrap_or_default();
                 models.push(Arc::new(RegisteredModel {
                     fingerprint: fingerprint(&model, slot, &options),
@@ -93,7 +82,7 @@ impl ModelRegistry {
                         .saturating_add(options.scheduling.max_waiting),
                     name,
                     model: model.clone(),
-                    adapter,
+                    parent,
                     task: task.with_adapter(slot),
                     context_length,
                     created: unix_time(),
@@ -124,7 +113,7 @@ impl ModelRegistry {
     pub(crate) fn metrics(&self) -> String {
         // Requests with adapters are in the queue of their base model.
         let scheduler = |model: &Arc<RegisteredModel>| match model.task {
-            ModelTask::Decoder(id) if model.adapter.is_none() => self.engine.stats(id),
+            ModelTask::Decoder(id) if model.parent.is_none() => self.engine.stats(id),
             ModelTask::Decoder(_) | ModelTask::Encoder(..) => None,
         };
         let all: Vec<NamedMetrics<'_>> = self
@@ -152,7 +141,7 @@ impl ModelTask {
 impl RegisteredModel {
     /// Returns the name of the adapter of requests.
     pub(crate) fn adapter_name(&self) -> Option<String> {
-        self.adapter.as_ref().map(|adapter| adapter.name.clone())
+        self.parent.as_ref().map(|_| self.name.clone())
     }
 
     /// Returns the decoder.

@@ -6,7 +6,7 @@ mod forward_passes;
 mod input;
 
 pub use early_exit::encode_with_early_exit;
-pub use input::{BatchEntry, OutputRows, SequenceInput};
+pub use input::{BatchEntry, OutputRows, SequenceInput, check_adapter};
 pub use siskin_graph::AdapterSlot;
 
 use std::sync::{Arc, Mutex};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::speculation::Acceptance;
-use siskin_backend::context::AdapterSlot;
+use siskin_backend::context::{AdapterSlot, check_adapter};
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The priority class of a request. Within a class, clients get equal shares of the compute time.
@@ -77,12 +77,7 @@ impl RequestSpec {
         if self.max_tokens == 0 {
             return Err(Error::argument("max_tokens", "must be at least 1"));
         }
-        if usize::from(self.adapter.0) > adapters {
-            let slot = self.adapter.0;
-            let message = format!("adapter slot {slot} is out of range: the model has {adapters} adapters");
-            return Err(Error::argument("adapter", message));
-        }
-        Ok(())
+        check_adapter(self.adapter, adapters)
     }
 }
 

@@ -26,8 +26,8 @@ fn object(model: &RegisteredModel) -> Value {
         "owned_by": "siskin",
         "max_model_len": model.context_length,
     });
-    if let Some(adapter) = &model.adapter {
-        object["parent"] = json!(adapter.base);
+    if let Some(parent) = &model.parent {
+        object["parent"] = json!(parent);
     }
     object
 }

@@ -204,7 +204,7 @@ impl InputRules<'_> {
 }
 
 /// Returns an error if a model with `adapters` adapters has none in this slot.
-fn check_adapter(slot: AdapterSlot, adapters: usize) -> Result<()> {
+pub fn check_adapter(slot: AdapterSlot, adapters: usize) -> Result<()> {
     if usize::from(slot.0) <= adapters {
         return Ok(());
     }

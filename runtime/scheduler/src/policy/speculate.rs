@@ -2,10 +2,7 @@
 
 use super::{KvSpace, Scheduler, StepPlan};
 use crate::request::RequestId;
-use crate::speculation::{DraftBudget, MAX_DRAFTS, MIN_GAIN};
-
-/// Passes with unused guesses after which one is tried, since the text may have changed.
-const RETRY: u32 = 64;
+use crate::speculation::{DraftBudget, MAX_DRAFTS, MIN_GAIN, RETRY};
 
 /// A way to get guesses: appends tokens that may follow those of a request.
 pub type Propose<'a> = &'a mut dyn FnMut(RequestId, &[u32], &DraftBudget, &mut Vec<u32>);

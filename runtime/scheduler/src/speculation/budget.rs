@@ -5,6 +5,9 @@ use super::MAX_DRAFTS;
 /// Guesses are only used if they raise the expected throughput by this factor.
 pub(crate) const MIN_GAIN: f64 = 1.02;
 
+/// Passes without guesses after which some are tried, since the text may have changed.
+pub(crate) const RETRY: u32 = 64;
+
 /// How many guesses a pass can use for a request, and which of them pay.
 #[derive(Clone, Debug)]
 pub struct DraftBudget {

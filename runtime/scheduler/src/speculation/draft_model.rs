@@ -3,15 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::{DraftBudget, Proposer};
+use super::{DraftBudget, Proposer, RETRY};
 use siskin_backend::block_table::SequenceId;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_format::{Error, Result};
 
 /// The weight of a new measurement.
 const WEIGHT: f64 = 0.1;
-/// Passes without guesses after which some are made, since the text may have changed.
-const RETRY: u32 = 64;
 /// Guesses of a retry: the second one is a pass of a single token, whose time is measured.
 const RETRIED: usize = 2;
 /// How many tokens of a text the draft model catches up with in a pass of the target model.

@@ -11,7 +11,7 @@ mod ngram;
 
 pub(crate) use acceptance::Acceptance;
 pub use budget::DraftBudget;
-pub(crate) use budget::MIN_GAIN;
+pub(crate) use budget::{MIN_GAIN, RETRY};
 pub use draft_model::{DraftModel, DraftModelProposer};
 pub use ngram::NgramProposer;
 
