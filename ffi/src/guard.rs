@@ -25,51 +25,96 @@ pub(crate) trait Handle {
     const NAME: &'static str;
 }
 
-/// The memory of a handle.
+/// The beginning of the memory of every handle.
 #[repr(C)]
-struct Block<T: Handle> {
+struct Header {
     magic: AtomicU64,
     /// The number of shared users; −1: one exclusive user.
     users: AtomicI32,
     poisoned: AtomicBool,
+}
+
+/// The memory of a handle.
+#[repr(C)]
+struct Block<T: Handle> {
+    header: Header,
     control: T::Control,
     inner: UnsafeCell<T::Inner>,
 }
 
+/// What is checked of a handle. The checks are compiled once instead of for each exported function.
+struct HandleType {
+    magic: u64,
+    align: usize,
+    name: &'static str,
+}
+
+impl HandleType {
+    const fn of<T: Handle>() -> Self {
+        Self { magic: u64::from_le_bytes(T::MAGIC), align: align_of::<Block<T>>(), name: T::NAME }
+    }
+
+    /// Returns the header of a handle.
+    ///
+    /// # Safety
+    /// `handle` is null, or live during `'a` (see the pointer contract of the crate).
+    #[inline(never)]
+    unsafe fn header<'a>(&self, handle: *const Header) -> Outcome<&'a Header> {
+        if handle.is_null() {
+            return Err(PendingError::new(SISKIN_ERROR_NULL, self.name, "must not be null"));
+        }
+        // SAFETY: `handle` is not null, hence live, and every live object begins with a magic number of eight bytes; they
+        // are read only if they are aligned.
+        let is_handle = handle.addr().is_multiple_of(self.align.max(align_of::<AtomicU64>()))
+            && unsafe { (*handle.cast::<AtomicU64>()).load(Ordering::Relaxed) } == self.magic;
+        if !is_handle {
+            return Err(PendingError::new(
+                SISKIN_ERROR_HANDLE,
+                self.name,
+                "wrong handle type, or already freed",
+            ));
+        }
+        // SAFETY: `handle` is live during `'a` (see `# Safety`), and its magic number is that of a handle.
+        Ok(unsafe { &*handle })
+    }
+}
+
 /// A lock on a handle, released on drop.
-struct HandleLock<'a, T: Handle> {
-    block: &'a Block<T>,
+struct HandleLock<'a> {
+    header: &'a Header,
     exclusive: bool,
 }
 
-impl<'a, T: Handle> HandleLock<'a, T> {
-    fn take(block: &'a Block<T>, exclusive: bool) -> Outcome<Self> {
+impl<'a> HandleLock<'a> {
+    #[inline(never)]
+    fn take(header: &'a Header, name: &str, exclusive: bool) -> Outcome<Self> {
         let enter = |users: i32| match (users, exclusive) {
             (0, true) => Some(-1),
             (0.., false) => users.checked_add(1),
             _ => None,
         };
-        if block.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
+        if header.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
             return Err(PendingError::busy());
         }
-        let lock = Self { block, exclusive };
-        if block.poisoned.load(Ordering::Relaxed) {
+        let lock = Self { header, exclusive };
+        if header.poisoned.load(Ordering::Relaxed) {
             let message = "an earlier call panicked; free the handle and create another";
-            return Err(PendingError::new(SISKIN_ERROR_POISONED, T::NAME, message));
+            return Err(PendingError::new(SISKIN_ERROR_POISONED, name, message));
         }
         Ok(lock)
     }
 }
 
-impl<T: Handle> Drop for HandleLock<'_, T> {
+impl Drop for HandleLock<'_> {
+    #[inline(never)]
     fn drop(&mut self) {
         if self.exclusive && std::thread::panicking() {
-            self.block.poisoned.store(true, Ordering::Relaxed);
+            self.header.poisoned.store(true, Ordering::Relaxed);
         }
         if self.exclusive {
-            self.block.users.store(0, Ordering::Release);
+            self.header.users.store(0, Ordering::Release);
         } else {
-            self.block.users.fetch_sub(1, Ordering::Release);
+            self.header.users.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -110,19 +155,42 @@ fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
 /// # Safety
 /// `handle` is null, or live during `'a` (see the pointer contract of the crate).
 unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
-    let block = handle.cast::<Block<T>>();
-    if block.is_null() {
-        return Err(PendingError::new(SISKIN_ERROR_NULL, T::NAME, "must not be null"));
-    }
-    // SAFETY: `handle` is not null, hence live, and every live object begins with a magic number of eight bytes; they
-    // are read only if they are aligned.
-    let is_handle = block.is_aligned()
-        && unsafe { (*block.cast::<AtomicU64>()).load(Ordering::Relaxed) } == u64::from_le_bytes(T::MAGIC);
-    if !is_handle {
-        return Err(PendingError::new(SISKIN_ERROR_HANDLE, T::NAME, "wrong handle type, or already freed"));
-    }
+    // SAFETY: `handle` is null or live during `'a` (see `# Safety`).
+    unsafe { const { HandleType::of::<T>() }.header(handle.cast()) }?;
     // SAFETY: `handle` is live during `'a` (see `# Safety`), and its magic number is that of `Block<T>`.
-    Ok(unsafe { &*block })
+    Ok(unsafe { &*handle.cast::<Block<T>>() })
+}
+
+/// How a function uses a handle.
+#[derive(Clone, Copy, PartialEq)]
+enum Access {
+    Exclusive,
+    Shared,
+    /// Without a lock.
+    Control,
+}
+
+/// Runs `work` with access to a handle, which it gets. Compiled once instead of for each exported function.
+///
+/// # Safety
+/// `handle` is null, or live until this function returns (see the pointer contract of the crate).
+#[inline(never)]
+unsafe fn access(
+    handle: *const Header,
+    kind: &HandleType,
+    access: Access,
+    work: &mut dyn FnMut(*const Header) -> Outcome,
+) -> *mut siskin_error {
+    run_guarded(&mut || {
+        // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
+        let header = unsafe { kind.header(handle) }?;
+        let _lock = match access {
+            Access::Exclusive => Some(HandleLock::take(header, kind.name, true)?),
+            Access::Shared => Some(HandleLock::take(header, kind.name, false)?),
+            Access::Control => None,
+        };
+        work(handle)
+    })
 }
 
 /// Runs `work` with exclusive access to a handle.
@@ -133,13 +201,15 @@ pub(crate) unsafe fn exclusive<T: Handle>(
     handle: *mut T,
     work: impl FnOnce(&mut T::Inner, &T::Control) -> Outcome,
 ) -> *mut siskin_error {
-    guarded(|| {
-        // SAFETY: `handle` is null, or live until this returns (see `# Safety`), which `block` requires.
-        let block = unsafe { block(handle.cast_const()) }?;
-        let _lock = HandleLock::take(block, true)?;
-        // SAFETY: access is exclusive while the `HandleLock` lives.
-        work(unsafe { &mut *block.inner.get() }, &block.control)
-    })
+    let mut work = Some(work);
+    let mut run = |header: *const Header| {
+        // SAFETY: `access` has checked that it is a `Block<T>`, which is live (see `# Safety`).
+        let block = unsafe { &*header.cast::<Block<T>>() };
+        // SAFETY: `access` holds the exclusive lock.
+        work.take().map_or(Ok(()), |work| work(unsafe { &mut *block.inner.get() }, &block.control))
+    };
+    // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
+    unsafe { access(handle.cast(), const { &HandleType::of::<T>() }, Access::Exclusive, &mut run) }
 }
 
 /// Runs `work` with shared access to a handle.
@@ -150,8 +220,15 @@ pub(crate) unsafe fn shared<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: `handle` is null, or live until `borrow` has returned (see `# Safety`).
-    guarded(|| unsafe { borrow(handle, work) })
+    let mut work = Some(work);
+    let mut run = |header: *const Header| {
+        // SAFETY: `access` has checked that it is a `Block<T>`, which is live (see `# Safety`).
+        let block = unsafe { &*header.cast::<Block<T>>() };
+        // SAFETY: the contents are not modified while `access` holds the lock; concurrent `const` functions only read.
+        work.take().map_or(Ok(()), |work| work(unsafe { &*block.inner.get() }))
+    };
+    // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
+    unsafe { access(handle.cast(), const { &HandleType::of::<T>() }, Access::Shared, &mut run) }
 }
 
 /// Like [`shared`], inside another guarded function.
@@ -164,7 +241,7 @@ pub(crate) unsafe fn borrow<T: Handle, R>(
 ) -> Outcome<R> {
     // SAFETY: `handle` is null or live, also while `work` uses the contents (see `# Safety`).
     let block = unsafe { block(handle) }?;
-    let _lock = HandleLock::take(block, false)?;
+    let _lock = HandleLock::take(&block.header, T::NAME, false)?;
     // SAFETY: the contents are not modified while the `HandleLock` lives; concurrent `const` functions only read.
     work(unsafe { &*block.inner.get() })
 }
@@ -192,8 +269,14 @@ pub(crate) unsafe fn control<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Control) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: `handle` is null, or live while `work` uses its control state (see `# Safety`).
-    guarded(|| work(&unsafe { block(handle) }?.control))
+    let mut work = Some(work);
+    let mut run = |header: *const Header| {
+        // SAFETY: `access` has checked that it is a `Block<T>`, which is live (see `# Safety`).
+        let block = unsafe { &*header.cast::<Block<T>>() };
+        work.take().map_or(Ok(()), |work| work(&block.control))
+    };
+    // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
+    unsafe { access(handle.cast(), const { &HandleType::of::<T>() }, Access::Control, &mut run) }
 }
 
 /// Creates a handle and writes it to `out`.
@@ -209,9 +292,11 @@ pub(crate) unsafe fn create<T: Handle>(
         let out = unsafe { crate::arguments::output("out", out) }?;
         let (inner, control) = work()?;
         let block = Block::<T> {
-            magic: AtomicU64::new(u64::from_le_bytes(T::MAGIC)),
-            users: AtomicI32::new(0),
-            poisoned: AtomicBool::new(false),
+            header: Header {
+                magic: AtomicU64::new(u64::from_le_bytes(T::MAGIC)),
+                users: AtomicI32::new(0),
+                poisoned: AtomicBool::new(false),
+            },
             control,
             inner: UnsafeCell::new(inner),
         };
@@ -232,10 +317,10 @@ pub(crate) unsafe fn free<T: Handle>(handle: *mut T) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: `handle` is not null, hence live: it is freed only below (see `# Safety`).
         let Ok(block) = (unsafe { block(handle.cast_const()) }) else { return };
-        if block.users.compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if block.header.users.compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return;
         }
-        block.magic.store(0, Ordering::Relaxed);
+        block.header.magic.store(0, Ordering::Relaxed);
         // SAFETY: `create` allocated it as a box; no call is using it, and none can begin any more.
         drop(unsafe { Box::from_raw(handle.cast::<Block<T>>()) });
     }));
