@@ -10,10 +10,8 @@ const TABLES: &[u8] = include_bytes!("tables.bin");
 const STAGE_1: &[u8] = part(0);
 const STAGE_2: &[u8] = part(1);
 const STAGE_3: &[u8] = part(2);
-const CANONICAL_KEYS: &[u8] = part(3);
-const CANONICAL_OFFSETS: &[u8] = part(4);
-const COMPATIBLE_KEYS: &[u8] = part(5);
-const COMPATIBLE_OFFSETS: &[u8] = part(6);
+const CANONICAL: Decompositions = Decompositions { runs: part(3), texts: part(4) };
+const COMPATIBLE: Decompositions = Decompositions { runs: part(5), texts: part(6) };
 const TEXT: &[u8] = part(7);
 const CLASSES: &[u8] = part(8);
 const COMPOSITIONS: &[u8] = part(9);
@@ -119,35 +117,93 @@ pub(super) fn combining_class(character: char) -> u8 {
     find(CLASSES, character as u32).map_or(0, |index| (word(CLASSES, index) >> 24) as u8)
 }
 
+/// The decompositions of one form.
+struct Decompositions {
+    /// Runs of successive characters that decompose: the first one, and the number of its text.
+    runs: &'static [u8],
+    texts: &'static [u8],
+}
+
+impl Decompositions {
+    fn of(&self, point: u32) -> Option<&'static str> {
+        let (mut low, mut high) = (0, self.runs.len() / 8);
+        while low < high {
+            let middle = (low + high) / 2;
+            match word(self.runs, 2 * middle) <= point {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let run = low.checked_sub(1)?;
+        let number = word(self.runs, 2 * run + 1) + (point - word(self.runs, 2 * run));
+        (number < word(self.runs, 2 * run + 3)).then(|| self.text(number as usize))
+    }
+
+    fn text(&self, number: usize) -> &'static str {
+        let place = half(self.texts, number);
+        let (start, characters) = (place & 0x3FFF, place >> 14);
+        let text = match characters {
+            0 => TEXT.get(start).and_then(|&length| TEXT.get(start + 1..start + 1 + usize::from(length))),
+            _ => TEXT.get(start..).map(|rest| &rest[..end_of(rest, characters)]),
+        };
+        text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+    }
+}
+
+impl Decompositions {
+    /// Returns the character with the text `number`.
+    fn character(&self, number: usize) -> Option<char> {
+        let (mut low, mut high) = (0, self.runs.len() / 8);
+        while low < high {
+            let middle = (low + high) / 2;
+            match word(self.runs, 2 * middle + 1) as usize <= number {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        let run = low.checked_sub(1)?;
+        let first = word(self.runs, 2 * run + 1) as usize;
+        char::from_u32(word(self.runs, 2 * run) + (number - first) as u32)
+    }
+}
+
+/// Returns the length in bytes of the first `count` characters of a text in UTF-8.
+fn end_of(text: &[u8], count: usize) -> usize {
+    let starts = (0..text.len()).filter(|&at| text[at] & 0xC0 != 0x80);
+    starts.chain([text.len()]).nth(count).unwrap_or(text.len())
+}
+
 /// Returns the full decomposition of `character`; `None` if it does not decompose. Does not include Hangul syllables.
 fn decomposition(character: char, compatible: bool) -> Option<&'static str> {
     let point = character as u32;
     if point < 0xA0 {
         return None;
     }
-    let text = |keys: &[u8], offsets: &[u8]| {
-        let index = find(keys, point)?;
-        let start = half(offsets, index);
-        let length = (word(keys, index) >> 24) as usize;
-        std::str::from_utf8(TEXT.get(start..start + length)?).ok()
-    };
-    let canonical = || text(CANONICAL_KEYS, CANONICAL_OFFSETS);
     match compatible {
-        true => text(COMPATIBLE_KEYS, COMPATIBLE_OFFSETS).or_else(canonical),
-        false => canonical(),
+        true => COMPATIBLE.of(point).or_else(|| CANONICAL.of(point)),
+        false => CANONICAL.of(point),
     }
 }
 
 /// Returns the character that `first` and `second` compose to.
 fn composition(first: char, second: char) -> Option<char> {
-    let (mut low, mut high) = (0, COMPOSITIONS.len() / 12);
+    // The second character of each composition is a mark.
+    if !is_in(second, set::MARK) {
+        return None;
+    }
+    let mut utf8 = [[0; 4]; 2];
+    let [first_bytes, second_bytes] = &mut utf8;
+    let second_text = second.encode_utf8(second_bytes);
+    let first_text = decomposition(first, false).unwrap_or(first.encode_utf8(first_bytes));
+    let (mut low, mut high) = (0, COMPOSITIONS.len() / 2);
     while low < high {
         let middle = (low + high) / 2;
-        let key = (word(COMPOSITIONS, 3 * middle), word(COMPOSITIONS, 3 * middle + 1));
-        match key.cmp(&(first as u32, second as u32)) {
+        let number = half(COMPOSITIONS, middle);
+        let parts = first_text.bytes().chain(second_text.bytes());
+        match CANONICAL.text(number).bytes().cmp(parts) {
             std::cmp::Ordering::Less => low = middle + 1,
             std::cmp::Ordering::Greater => high = middle,
-            std::cmp::Ordering::Equal => return char::from_u32(word(COMPOSITIONS, 3 * middle + 2)),
+            std::cmp::Ordering::Equal => return CANONICAL.character(number),
         }
     }
     None
