@@ -181,10 +181,14 @@ impl<W: Write + Seek + Send> FileWriter<W> {
     }
 
     fn zeros(&mut self, count: u64) -> Result<()> {
-        const ZEROS: [u8; TENSOR_ALIGNMENT as usize] = [0; TENSOR_ALIGNMENT as usize];
-        let zeros = ZEROS.get(..count as usize).unwrap_or(&ZEROS);
-        self.out.write_all(zeros).map_err(|error| Error::io("padding", &error))?;
-        self.position += zeros.len() as u64;
+        const ZEROS: [u8; SECTION_ALIGNMENT as usize] = [0; SECTION_ALIGNMENT as usize];
+        let mut left = count as usize;
+        while left > 0 {
+            let zeros = &ZEROS[..left.min(ZEROS.len())];
+            self.out.write_all(zeros).map_err(|error| Error::io("padding", &error))?;
+            left -= zeros.len();
+        }
+        self.position += count;
         Ok(())
     }
 }
