@@ -29,6 +29,13 @@ pub struct ClientId(pub u64);
 pub struct CacheSalt(pub [u8; 16]);
 
 impl CacheSalt {
+    /// Returns the salt that stands for a text.
+    pub fn of(text: &str) -> Self {
+        let mut salt = [0; 16];
+        blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut salt);
+        Self(salt)
+    }
+
     /// Returns the salt of requests with this salt and an adapter: keys and values depend on the adapter.
     pub(crate) fn with_adapter(self, adapter: AdapterSlot) -> Self {
         if adapter == AdapterSlot::MODEL {
@@ -161,6 +168,76 @@ impl RequestState {
     /// Returns whether no more than the last sampled token, and those that were forced after it, are left to process.
     pub fn decodes(&self) -> bool {
         self.remaining() <= 1 + self.forced
+    }
+}
+
+/// Values of requests.
+#[derive(Debug)]
+pub(crate) struct RequestMap<T> {
+    slots: Vec<Option<(u32, T)>>,
+    count: usize,
+}
+
+impl<T> Default for RequestMap<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), count: 0 }
+    }
+}
+
+impl<T> RequestMap<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn insert(&mut self, id: RequestId, value: T) {
+        let slot = id.slot as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.count += usize::from(self.slots[slot].is_none());
+        self.slots[slot] = Some((id.generation, value));
+    }
+
+    pub(crate) fn get(&self, id: RequestId) -> Option<&T> {
+        let (generation, value) = self.slots.get(id.slot as usize)?.as_ref()?;
+        (*generation == id.generation).then_some(value)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
+        let (generation, value) = self.slots.get_mut(id.slot as usize)?.as_mut()?;
+        (*generation == id.generation).then_some(value)
+    }
+
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<T> {
+        let (_, value) =
+            self.slots.get_mut(id.slot as usize)?.take_if(|(generation, _)| *generation == id.generation)?;
+        self.count -= 1;
+        Some(value)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
+        let id = |slot: usize, generation: u32| RequestId { slot: slot as u32, generation };
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(move |(slot, entry)| {
+            entry.as_mut().map(|(generation, value)| (id(slot, *generation), value))
+        })
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RequestId> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(slot, entry)| {
+            entry.as_ref().map(|(generation, _)| RequestId { slot: slot as u32, generation: *generation })
+        })
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flatten().map(|(_, value)| value)
+    }
+
+    /// Removes all values.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.count = 0;
+        self.slots.drain(..).flatten().map(|(_, value)| value)
     }
 }
 

@@ -1,6 +1,5 @@
 //! A decoder in an engine: its scheduler, its KV cache, and the samplers of its requests.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +9,7 @@ use super::kv_cache::RequestCache;
 use super::sampler::{RequestOutcome, RequestSampler, Sampled};
 use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
-use crate::request::{RequestId, RequestLimits, RequestSpec};
+use crate::request::{RequestId, RequestLimits, RequestMap, RequestSpec};
 use crate::speculation::MAX_DRAFTS;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
@@ -96,7 +95,7 @@ pub(super) struct DecoderRunner {
     inbox: Arc<RequestInbox>,
     cache: RequestCache,
     scheduler: Scheduler,
-    active: HashMap<RequestId, ActiveRequest>,
+    active: RequestMap<ActiveRequest>,
     plan: StepPlan,
     /// The tokens of entries with guesses, reused from pass to pass.
     drafted: Vec<u32>,
@@ -134,7 +133,7 @@ impl DecoderRunner {
             scheduler,
             cache,
             inbox,
-            active: HashMap::new(),
+            active: RequestMap::default(),
             plan: StepPlan::default(),
             drafted,
             entries: Vec::new(),
@@ -162,7 +161,7 @@ impl DecoderRunner {
             lock(&self.inbox.pass).clear();
             self.scheduler = Scheduler::new(limits(&self.cache.context, &self.inbox.options));
             self.cache.clear();
-            for (_, mut request) in self.active.drain() {
+            for mut request in self.active.drain() {
                 let outcome = RequestOutcome::Failed(internal_error());
                 let _ = catch_unwind(AssertUnwindSafe(|| request.sampler.finish(outcome)));
             }
@@ -188,16 +187,16 @@ impl DecoderRunner {
         let mut ended = std::mem::take(&mut self.ended);
         let pause_limit = self.inbox.options.pause_limit;
         let is_closed = self.inbox.is_closed.load(Ordering::Acquire);
-        for (id, request) in &mut self.active {
+        for (id, request) in self.active.iter_mut() {
             let is_paused = !request.sampler.has_room();
             request.paused_since = is_paused.then(|| request.paused_since.unwrap_or(now));
-            self.scheduler.set_paused(*id, is_paused);
+            self.scheduler.set_paused(id, is_paused);
             let is_abandoned =
                 request.paused_since.is_some_and(|since| now.saturating_sub(since) > pause_limit);
             if request.cancel.is_canceled() || is_closed {
-                ended.push((*id, RequestOutcome::Canceled));
+                ended.push((id, RequestOutcome::Canceled));
             } else if is_abandoned {
-                ended.push((*id, RequestOutcome::ReaderTooSlow));
+                ended.push((id, RequestOutcome::ReaderTooSlow));
             }
         }
         ended.extend(self.scheduler.expired(now).map(|id| (id, RequestOutcome::DeadlineExceeded)));
@@ -210,7 +209,7 @@ impl DecoderRunner {
         self.scheduler.plan(now, &mut self.cache, &mut self.plan);
         let active = &mut self.active;
         self.scheduler.speculate(&mut self.cache, &mut self.plan, &mut |id, tokens, budget, drafts| {
-            if let Some(request) = active.get_mut(&id) {
+            if let Some(request) = active.get_mut(id) {
                 request.sampler.propose(tokens, budget, drafts);
             }
         });
@@ -231,7 +230,7 @@ impl DecoderRunner {
     /// Runs the entries of a plan in one pass; if it fails, each by itself, so that only those fail that cause it.
     fn run_entries(&mut self, plan: &StepPlan, clock: &dyn Fn() -> Duration, ended: &mut Ended) {
         for entry in &plan.entries {
-            let new = self.active.get_mut(&entry.request).filter(|request| !request.has_started);
+            let new = self.active.get_mut(entry.request).filter(|request| !request.has_started);
             if let Some(request) = new {
                 request.has_started = true;
                 request.sampler.start(entry.from);
@@ -274,7 +273,7 @@ impl DecoderRunner {
         let mut drafted = drafted.as_slice();
         let mut pass = lock(&inbox.pass);
         for entry in &plan.entries {
-            let request = active.get(&entry.request).zip(scheduler.request(entry.request));
+            let request = active.get(entry.request).zip(scheduler.request(entry.request));
             let Some(((request, state), sequence)) = request.zip(cache.sequence(entry.request)) else {
                 pass.clear();
                 return Err(internal_error());
@@ -323,7 +322,7 @@ impl DecoderRunner {
     /// `drafts` that is the token sampled before it.
     fn sample(&mut self, entry: &StepEntry, first: usize, drafts: &[u32], ended: &mut Ended) {
         let id = entry.request;
-        let Some(request) = self.active.get_mut(&id) else { return };
+        let Some(request) = self.active.get_mut(id) else { return };
         let Some(sequence) = self.cache.sequence(id) else { return };
         if self.cache.context.is_canceled(sequence) {
             return;
@@ -385,9 +384,9 @@ impl DecoderRunner {
     /// Restarts requests that outgrew the length for which their keys were rotated.
     fn requeue_outgrown(&mut self, now: Duration) {
         let Self { active, scheduler, cache, .. } = self;
-        for id in active.keys() {
-            if scheduler.request(*id).is_some_and(|state| cache.is_outgrown(*id, state.tokens.len())) {
-                scheduler.requeue(now, *id, cache);
+        for id in active.ids() {
+            if scheduler.request(id).is_some_and(|state| cache.is_outgrown(id, state.tokens.len())) {
+                scheduler.requeue(now, id, cache);
             }
         }
     }
@@ -397,7 +396,7 @@ impl DecoderRunner {
         let any = !ended.is_empty();
         for (id, outcome) in ended.drain(..) {
             let has_failed = matches!(outcome, RequestOutcome::Failed(_));
-            if let Some(request) = self.active.get_mut(&id) {
+            if let Some(request) = self.active.get_mut(id) {
                 request.sampler.finish(outcome);
                 self.remove(id, has_failed);
             }
@@ -410,7 +409,7 @@ impl DecoderRunner {
         let waiting = self.scheduler.counts().1;
         self.scheduler.finish(id, has_failed, &mut self.cache);
         self.cache.remove(id);
-        self.active.remove(&id);
+        self.active.remove(id);
         self.count_waiting(waiting);
     }
 

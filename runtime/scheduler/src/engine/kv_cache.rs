@@ -1,10 +1,8 @@
 //! The KV cache of a model's requests: their sequences, and the cached prefixes that they share.
 
-use std::collections::HashMap;
-
 use crate::policy::KvSpace;
 use crate::prefix_cache::{PrefixCache, PrefixReuse, Reclaimed};
-use crate::request::{CacheSalt, RequestId};
+use crate::request::{CacheSalt, RequestId, RequestMap};
 use siskin_backend::block_table::{BLOCK, KvGroupKind, SequenceId};
 use siskin_backend::context::Context;
 
@@ -33,7 +31,7 @@ pub(super) struct PrefixStats {
 pub(super) struct RequestCache {
     pub context: Context,
     prefixes: PrefixCache,
-    requests: HashMap<RequestId, CachedRequest>,
+    requests: RequestMap<CachedRequest>,
     is_enabled: bool,
     /// Whether the last tokens of a sequence can be taken back.
     can_roll_back: bool,
@@ -66,7 +64,7 @@ impl RequestCache {
             reuse,
             context,
             prefixes: PrefixCache::default(),
-            requests: HashMap::new(),
+            requests: RequestMap::default(),
             stats: PrefixStats::default(),
         }
     }
@@ -84,32 +82,32 @@ impl RequestCache {
 
     /// Removes a request that holds nothing.
     pub(super) fn remove(&mut self, id: RequestId) {
-        if let Some(sequence) = self.requests.remove(&id).and_then(|request| request.sequence) {
+        if let Some(sequence) = self.requests.remove(id).and_then(|request| request.sequence) {
             self.context.remove(sequence);
         }
     }
 
     /// Removes all requests and prefixes.
     pub(super) fn clear(&mut self) {
-        let running = self.requests.drain().filter_map(|(_, request)| request.sequence);
+        let running = self.requests.drain().filter_map(|request| request.sequence);
         running.chain(self.prefixes.clear()).for_each(|sequence| self.context.remove(sequence));
     }
 
     /// Returns the sequence of a request that runs.
     pub(super) fn sequence(&self, id: RequestId) -> Option<SequenceId> {
-        self.requests.get(&id)?.sequence
+        self.requests.get(id)?.sequence
     }
 
     /// Returns whether `length` tokens of a request have other RoPE frequencies than those that its keys were rotated by.
     pub(super) fn is_outgrown(&self, id: RequestId, length: usize) -> bool {
         let Some(limit) = self.context.passes().longrope_length() else { return false };
-        let request = self.requests.get(&id).filter(|request| request.sequence.is_some());
+        let request = self.requests.get(id).filter(|request| request.sequence.is_some());
         request.is_some_and(|request| request.expected_length <= limit && length > limit)
     }
 
     /// Keeps the prompt of a request as a cached prefix. `tokens` are those that it has computed.
     pub(super) fn keep_prompt(&mut self, id: RequestId, tokens: &[u32]) {
-        let Some(request) = self.requests.get(&id).filter(|request| request.prompt_length == tokens.len())
+        let Some(request) = self.requests.get(id).filter(|request| request.prompt_length == tokens.len())
         else {
             return;
         };
@@ -173,7 +171,7 @@ impl RequestCache {
 
 impl KvSpace for RequestCache {
     fn admit(&mut self, id: RequestId, tokens: &[u32], room: usize) -> Option<usize> {
-        let request = self.requests.get(&id)?;
+        let request = self.requests.get(id)?;
         // Beyond the length at which frequencies change, they are those of the whole sequence.
         let outgrows = self.context.passes().longrope_length().is_some_and(|limit| tokens.len() > limit);
         let expected_length = if outgrows { tokens.len() } else { request.prompt_length };
@@ -190,7 +188,7 @@ impl KvSpace for RequestCache {
             self.context.remove(sequence);
             return None;
         }
-        if let Some(request) = self.requests.get_mut(&id) {
+        if let Some(request) = self.requests.get_mut(id) {
             (request.sequence, request.expected_length) = (Some(sequence), expected_length);
         }
         self.stats.queried_tokens += tokens.len() as u64;
@@ -208,7 +206,7 @@ impl KvSpace for RequestCache {
     }
 
     fn release(&mut self, id: RequestId, tokens: &[u32]) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(request) = self.requests.get_mut(id) else { return };
         let Some(sequence) = request.sequence.take() else { return };
         let (salt, expected_length) = (request.salt, request.expected_length);
         let is_kept = self.can_share(expected_length, tokens)
