@@ -24,7 +24,7 @@ mod options_json;
 mod session;
 mod tool_grammar;
 
-use crate::constraint::{DeferredOutput, StructuredOutput, bounded_schema};
+use crate::constraint::{DeferredOutput, GRAMMAR, StructuredOutput, bounded_schema};
 use crate::model::Model;
 use crate::session::{RenderedChat, no_template, render_chat};
 use crate::{Error, Result};
@@ -256,6 +256,9 @@ impl ChatOptions {
             return Ok(self.structured_output.clone());
         };
         let Some(output) = &self.structured_output else { return Ok(None) };
+        if !GRAMMAR.is_there {
+            return Err(GRAMMAR.missing());
+        }
         let schema = schema_of(output, "with the format of the model")?;
         let grammar = ToolGrammar { format, tokenizer: source.tokenizer, tools: &[], is_parallel: false };
         Ok(Some(StructuredOutput::Lark(grammar.harmony_json(schema))))
@@ -268,6 +271,13 @@ impl ChatOptions {
         format: &'static ToolFormat,
         tools: &[&Tool],
     ) -> Result<Option<StructuredOutput>> {
+        if !GRAMMAR.is_there {
+            // Calls are parsed all the same.
+            let is_enforced = self.tool_choice != ToolChoice::Auto
+                || self.structured_output.is_some()
+                || tools.iter().any(|tool| tool.is_strict());
+            return if is_enforced { Err(GRAMMAR.missing()) } else { Ok(None) };
+        }
         let is_parallel = self.parallel_tool_calls;
         let grammar = ToolGrammar { format, tokenizer: source.tokenizer, tools, is_parallel };
         if self.tool_choice != ToolChoice::Auto {

@@ -16,6 +16,11 @@ use siskin_tokenizer::Tokenizer;
 /// The cargo feature of this module.
 const FEATURE: CargoFeature = CargoFeature { name: "constraints", is_there: cfg!(feature = "constraints") };
 
+/// The cargo feature of grammars.
+#[cfg(feature = "tools")]
+pub(crate) const GRAMMAR: CargoFeature =
+    CargoFeature { name: "grammar", is_there: cfg!(feature = "grammar") };
+
 /// The maximum number of compiled constraints that are kept.
 const MAX_CACHED: usize = 64;
 

@@ -22,6 +22,8 @@ mod token_mask;
 mod token_table;
 
 pub(crate) use compiler::ConstraintCompiler;
+#[cfg(feature = "tools")]
+pub(crate) use compiler::GRAMMAR;
 pub(crate) use state::ConstraintState;
 pub use token_mask::TokenMask;
 
