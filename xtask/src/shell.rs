@@ -52,7 +52,7 @@ pub(crate) fn member(name: &str) -> Command {
 
 /// Builds one of our programs in the same way and returns its path.
 pub(crate) fn built_member(name: &str) -> Result<PathBuf> {
-    run(&mut cargo(&["build", "--locked", "--bin", name]))?;
+    run(&mut cargo(&["build", "--workspace", "--locked", "--bin", name]))?;
     Ok(built("debug").join(name))
 }
 
