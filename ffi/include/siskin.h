@@ -51,12 +51,17 @@ extern "C" {
 
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 typedef struct siskin_encoder siskin_encoder;
+typedef struct siskin_engine siskin_engine;
+typedef struct siskin_engine_options siskin_engine_options;
 typedef struct siskin_error siskin_error;
+typedef struct siskin_generation siskin_generation;
 typedef struct siskin_model siskin_model;
 typedef struct siskin_model_options siskin_model_options;
+typedef struct siskin_request_options siskin_request_options;
 typedef struct siskin_sampler siskin_sampler;
 typedef struct siskin_seq2seq siskin_seq2seq;
 typedef struct siskin_seq2seq_options siskin_seq2seq_options;
+typedef struct siskin_served_model_options siskin_served_model_options;
 typedef struct siskin_session siskin_session;
 typedef struct siskin_session_options siskin_session_options;
 typedef struct siskin_strings siskin_strings;
@@ -178,12 +183,13 @@ siskin_error *siskin_log_set(siskin_log_function function,
 
 // Cancellation ----------------------------------------------------------------------------------------
 
-/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber. It may outlive its target. Freed with
+/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber, or a generation. It may outlive its target. Freed with
 /// `siskin_cancel_handle_free`.
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and the target is restored to its state before the call. There is one exception: if a sliding window
+/// milliseconds, and the target is restored to its state before the call. A generation ends, as described for
+/// `siskin_generation_cancel`. There is one exception: if a sliding window
 /// has moved or a recurrent state has changed, a canceled prompt appended to existing tokens is left partially
 /// processed; `siskin_session_stats` reports how many tokens the session holds afterward. For generic ONNX models,
 /// which run on the tract engine, cancellation takes effect only between texts. Does nothing once the target is freed.
@@ -192,7 +198,7 @@ typedef struct siskin_cancel_handle siskin_cancel_handle;
 SISKIN_NODISCARD
 siskin_error *siskin_cancel_handle_cancel(const siskin_cancel_handle *cancel_handle);
 
-/// Clears a pending cancellation.
+/// Clears a pending cancellation. A canceled generation stays canceled.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD siskin_error *siskin_cancel_handle_reset(const siskin_cancel_handle *cancel_handle);
@@ -714,6 +720,10 @@ typedef enum siskin_finish_reason {
     SISKIN_FINISH_REASON_LENGTH = 3,
     /// The context is full.
     SISKIN_FINISH_REASON_CONTEXT = 4,
+    /// The time of a request to an engine was over.
+    SISKIN_FINISH_REASON_TIMEOUT = 5,
+    /// A request to an engine was canceled, or its chunks were not taken for too long.
+    SISKIN_FINISH_REASON_CANCELED = 6,
 } siskin_finish_reason;
 
 /// A conversation or text with its KV cache. One call at a time may use it, from any thread; concurrent calls return
@@ -729,7 +739,7 @@ typedef struct siskin_candidate {
 } siskin_candidate;
 
 /// A chunk of a response: a token, and the text that it completes. Set `struct_size` before the call. Pointers are
-/// valid until the next call that modifies the session.
+/// valid until the next call that modifies the session or generation.
 typedef struct siskin_text_chunk {
     /// `sizeof(siskin_text_chunk)`.
     size_t struct_size;
@@ -968,8 +978,8 @@ siskin_error *siskin_session_set_structured_output(siskin_session *session,
 /// `chat_template_kwargs`.
 ///
 /// The text of its chunks is the content of the response, without reasoning and tool calls; `siskin_session_message` returns
-/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools, as
-/// released ones are. Tool calls that are required also need grammars.
+/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools. Calls that
+/// are required, tools that are `strict`, and structured output beside tools also need grammars.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_chat(siskin_session *session,
                                          const char *messages,
@@ -1436,6 +1446,360 @@ siskin_error *siskin_transcriber_cancel_handle(const siskin_transcriber *transcr
 
 /// Frees a transcriber. Null is ignored. A transcriber that another call is using is not freed.
 void siskin_transcriber_free(siskin_transcriber *transcriber);
+
+// Engine options --------------------------------------------------------------------------------------
+
+/// Options for an engine. Null selects the defaults. Freed with `siskin_engine_options_free`.
+typedef struct siskin_engine_options siskin_engine_options;
+
+/// Options for a model of an engine. Null selects the defaults. Freed with `siskin_served_model_options_free`.
+typedef struct siskin_served_model_options siskin_served_model_options;
+
+/// Creates the default options.
+SISKIN_NODISCARD siskin_error *siskin_engine_options_new(siskin_engine_options **out);
+
+/// Sets the number of compute threads, which all models share. 0 (the default) means the number of the first model.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_options_set_threads(siskin_engine_options *options,
+                                                uint32_t threads);
+
+/// Sets whether a thread of the engine runs the forward passes. Otherwise the threads that wait for chunks run them: one for
+/// all, while the others wait. Default: false.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_options_set_background_thread(siskin_engine_options *options,
+                                                          bool enabled);
+
+/// Frees options. Null is ignored.
+void siskin_engine_options_free(siskin_engine_options *options);
+
+/// Creates the default options.
+SISKIN_NODISCARD siskin_error *siskin_served_model_options_new(siskin_served_model_options **out);
+
+/// Sets the maximum number of tokens in a request, the prompt included. 0 (the default) means the model's context length,
+/// capped at 2048.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_context(siskin_served_model_options *options,
+                                                      size_t tokens);
+
+/// Sets the maximum number of tokens in a batch. Larger batches are faster and take more memory; the generated text is the
+/// same. Default: 256.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_max_batch_tokens(siskin_served_model_options *options,
+                                                               size_t tokens);
+
+/// Sets the dtype of the KV cache. Default: f16, or f32 for models with f32 weights.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_kv_cache_type(siskin_served_model_options *options,
+                                                            siskin_kv_cache_type kv_cache_type);
+
+/// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. 0 (the default) means enough for all
+/// running requests at their maximum length.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_kv_cache_memory(siskin_served_model_options *options,
+                                                              uint64_t bytes);
+
+/// Sets the maximum number of requests that run at the same time. 0 (the default) means 16.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_max_running(siskin_served_model_options *options,
+                                                          size_t requests);
+
+/// Sets the maximum number of requests that wait; further ones are rejected with `SISKIN_ERROR_OVERLOADED`. 0 (the default)
+/// means 256.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_max_waiting(siskin_served_model_options *options,
+                                                          size_t requests);
+
+/// Sets the draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
+/// tokenizer, or the same one opened with skipped layers. It changes no token. Null (the default) means none.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_draft_model(siskin_served_model_options *options,
+                                                          const siskin_model *draft_model);
+
+/// Frees options. Null is ignored.
+void siskin_served_model_options_free(siskin_served_model_options *options);
+
+// Request options -------------------------------------------------------------------------------------
+
+/// The priority of a request. Within a priority, clients get equal shares of the compute time; a request that waits for
+/// long rises.
+typedef enum siskin_priority {
+    /// The default.
+    SISKIN_PRIORITY_NORMAL = 0,
+    /// A person is waiting.
+    SISKIN_PRIORITY_INTERACTIVE = 1,
+    /// Throughput matters, latency does not.
+    SISKIN_PRIORITY_BATCH = 2,
+    /// Only while nothing else runs.
+    SISKIN_PRIORITY_SHADOW = 3,
+} siskin_priority;
+
+/// How tokens are guessed, to verify several in one forward pass. Guesses change no token, and are used only while they
+/// save time.
+typedef enum siskin_speculation {
+    /// By prompt lookup and, where that finds nothing, by the draft model, if there is one.
+    SISKIN_SPECULATION_AUTO = 0,
+    /// Not at all.
+    SISKIN_SPECULATION_OFF = 1,
+    /// By what followed the last tokens when they occurred before (prompt lookup).
+    SISKIN_SPECULATION_NGRAM = 2,
+    /// By the draft model.
+    SISKIN_SPECULATION_DRAFT = 3,
+} siskin_speculation;
+
+/// Options for a request. Null selects the defaults. Freed with `siskin_request_options_free`.
+typedef struct siskin_request_options siskin_request_options;
+
+/// Creates the default options.
+SISKIN_NODISCARD siskin_error *siskin_request_options_new(siskin_request_options **out);
+
+/// Sets the maximum number of generated tokens. 0 (the default) means limited only by the context.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_max_tokens(siskin_request_options *options,
+                                                    size_t tokens);
+
+/// Sets the sampling options, which are copied. Null (the default) means the default sampling options.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_sampler(siskin_request_options *options,
+                                                 const siskin_sampler *sampler);
+
+/// Adds a stop string: a response ends before the first occurrence of any of them.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_add_stop_string(siskin_request_options *options,
+                                                     const char *stop_string,
+                                                     size_t length);
+
+/// Sets the priority.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_priority(siskin_request_options *options,
+                                                  siskin_priority priority);
+
+/// Sets the number of the client. Clients get equal shares of the compute time.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_client(siskin_request_options *options,
+                                                uint64_t client);
+
+/// Sets the cache salt: requests only share cached prefixes with requests of the same salt. An empty string (the default)
+/// means none.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_cache_salt(siskin_request_options *options,
+                                                    const char *salt,
+                                                    size_t length);
+
+/// Sets the name of the adapter that applies to the request, of those that were added to the model's options. An empty
+/// string (the default) means none.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_adapter(siskin_request_options *options,
+                                                 const char *name,
+                                                 size_t length);
+
+/// Sets the maximum time in milliseconds, measured from the submission, after which the response ends. 0 (the default)
+/// means no limit.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_timeout(siskin_request_options *options,
+                                                 uint32_t milliseconds);
+
+/// Sets how tokens are guessed.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_speculation(siskin_request_options *options,
+                                                     siskin_speculation speculation);
+
+/// Sets what the response must be, as `siskin_session_set_structured_output` does for those of a session.
+SISKIN_NODISCARD
+siskin_error *siskin_request_options_set_structured_output(siskin_request_options *options,
+                                                           siskin_structured_output kind,
+                                                           const char *definition,
+                                                           size_t length);
+
+/// Frees options. Null is ignored.
+void siskin_request_options_free(siskin_request_options *options);
+
+// Generations -----------------------------------------------------------------------------------------
+
+/// The response to a request of an engine. One call at a time may use it, from any thread. Freed with
+/// `siskin_generation_free`, which cancels it unless it has ended.
+typedef struct siskin_generation siskin_generation;
+
+/// The tokens of a request. Set `struct_size` before the call.
+typedef struct siskin_generation_usage {
+    /// `sizeof(siskin_generation_usage)`.
+    size_t struct_size;
+    /// Tokens of the prompt.
+    uint64_t prompt_tokens;
+    /// Those of them that were found in the prefix cache; 0 before the end.
+    uint64_t cached_tokens;
+    /// Generated tokens that `siskin_generation_next` has returned; at the end, all.
+    uint64_t generated_tokens;
+} siskin_generation_usage;
+
+/// Waits for the next chunk of the response. Unless the engine has a thread of its own, the calling thread runs forward
+/// passes for all requests meanwhile. After the last chunk, `done` is set. Chunks are kept until they are taken: a request
+/// whose chunks are not taken is paused, and after half a minute canceled.
+SISKIN_NODISCARD
+siskin_error *siskin_generation_next(siskin_generation *generation,
+                                     siskin_text_chunk *out);
+
+/// Returns the assistant's message as far as it was generated, after `siskin_engine_submit_chat`, as
+/// `siskin_session_message` does. The text is valid until the next call that modifies the generation.
+SISKIN_NODISCARD
+siskin_error *siskin_generation_message(siskin_generation *generation,
+                                        const char **message,
+                                        size_t *length);
+
+/// Reads the number of tokens.
+SISKIN_NODISCARD
+siskin_error *siskin_generation_read_usage(const siskin_generation *generation,
+                                           siskin_generation_usage *out);
+
+/// Cancels the request, within milliseconds: chunks that are there come first, then the last, with
+/// `SISKIN_FINISH_REASON_CANCELED`. It cannot be continued. Other requests are not affected.
+///
+/// Threads: any, at any time during the generation's lifetime.
+SISKIN_NODISCARD siskin_error *siskin_generation_cancel(const siskin_generation *generation);
+
+/// Creates a handle that cancels the request and may outlive the generation. `siskin_cancel_handle_reset` has no effect
+/// on it.
+///
+/// Threads: any, at any time during the generation's lifetime.
+SISKIN_NODISCARD
+siskin_error *siskin_generation_cancel_handle(const siskin_generation *generation,
+                                              siskin_cancel_handle **out);
+
+/// Frees a generation, and cancels its request unless that has ended. Null is ignored. A generation that another call is
+/// using is not freed: cancel it and wait for that call first.
+void siskin_generation_free(siskin_generation *generation);
+
+// Engines ---------------------------------------------------------------------------------------------
+
+/// Generates for many requests at once: they share forward passes, threads, memory and the KV cache of common prefixes.
+/// The tokens of a request are those that a session with the same options generates. Any number of threads may use it
+/// concurrently. Freed with `siskin_engine_free`.
+typedef struct siskin_engine siskin_engine;
+
+/// Counters of a model's requests. Set `struct_size` before the call.
+typedef struct siskin_engine_stats {
+    /// `sizeof(siskin_engine_stats)`.
+    size_t struct_size;
+    /// Requests that run now.
+    uint64_t running;
+    /// Requests that wait now.
+    uint64_t waiting;
+    /// Cached prefixes now.
+    uint64_t cached_prefixes;
+    /// Forward passes.
+    uint64_t steps;
+    /// Rows (tokens) of all passes.
+    uint64_t rows;
+    /// Tokens of requests when they started.
+    uint64_t prefix_queried_tokens;
+    /// Those of them that were found in the prefix cache.
+    uint64_t prefix_hit_tokens;
+    /// Preemptions: requests that made room for others, and continued later.
+    uint64_t preemptions;
+    /// Guessed tokens that passes verified.
+    uint64_t drafted_tokens;
+    /// Those of them that were right.
+    uint64_t accepted_tokens;
+} siskin_engine_stats;
+
+/// Creates an engine without models. `options` may be null. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built
+/// without the feature `engine`.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_new(const siskin_engine_options *options,
+                                siskin_engine **out);
+
+/// Adds a decoder-only model, and reserves the memory of its KV cache and activations. `options` may be null. `number` is
+/// set to what other functions call it: 0 for the first model of the engine, then 1, and so on.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_add_model(const siskin_engine *engine,
+                                      const siskin_model *model,
+                                      const siskin_served_model_options *options,
+                                      uint32_t *number);
+
+/// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.
+/// Special tokens in it are treated as plain text. `options` may be null. Returns `SISKIN_ERROR_OVERLOADED` if too many
+/// requests wait.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_submit(const siskin_engine *engine,
+                                   uint32_t model,
+                                   const char *text,
+                                   size_t length,
+                                   const siskin_request_options *options,
+                                   siskin_generation **out);
+
+/// Submits a text to continue, bypassing the chat template. `parse_special` enables parsing of special tokens in the text:
+/// do not set it for untrusted text. `options` may be null.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_submit_raw(const siskin_engine *engine,
+                                       uint32_t model,
+                                       const char *text,
+                                       size_t length,
+                                       bool parse_special,
+                                       const siskin_request_options *options,
+                                       siskin_generation **out);
+
+/// Submits a conversation: a JSON array of messages, as for `siskin_session_prompt_messages`. `options` may be null.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_submit_messages(const siskin_engine *engine,
+                                            uint32_t model,
+                                            const char *json,
+                                            size_t length,
+                                            const siskin_request_options *options,
+                                            siskin_generation **out);
+
+/// Submits a conversation in which the model may call tools. `messages` and `chat_options` are those of
+/// `siskin_session_prompt_chat`, and `siskin_generation_message` returns the response. `options` may be null.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_submit_chat(const siskin_engine *engine,
+                                        uint32_t model,
+                                        const char *messages,
+                                        size_t messages_length,
+                                        const char *chat_options,
+                                        size_t chat_options_length,
+                                        const siskin_request_options *options,
+                                        siskin_generation **out);
+
+/// Submits tokens to continue. `options` may be null.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_submit_tokens(const siskin_engine *engine,
+                                          uint32_t model,
+                                          const uint32_t *ids,
+                                          size_t count,
+                                          const siskin_request_options *options,
+                                          siskin_generation **out);
+
+/// Reads the counters of a model's requests, as of its last forward pass.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_read_stats(const siskin_engine *engine,
+                                       uint32_t model,
+                                       siskin_engine_stats *out);
+
+/// Rejects further requests with `SISKIN_ERROR_OVERLOADED`, waits until the others have ended, and cancels those that have
+/// not after some milliseconds.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_drain(const siskin_engine *engine,
+                                  uint32_t milliseconds);
+
+/// Frees an engine. Null is ignored. Its memory is freed with the last of its generations, which may continue. An engine
+/// that another call is using is not freed.
+void siskin_engine_free(siskin_engine *engine);
 
 #ifdef __cplusplus
 }

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin::CancelHandle;
+use siskin::serving::RequestHandle;
 
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_PAUSED, siskin_error};
 use crate::guard::{self, Handle};
 
-/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber. It may outlive its target. Freed with
+/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber, or a generation. It may outlive its target. Freed with
 /// `siskin_cancel_handle_free`.
 pub struct siskin_cancel_handle {
     _opaque: [u8; 0],
@@ -15,9 +16,43 @@ pub struct siskin_cancel_handle {
 
 impl Handle for siskin_cancel_handle {
     type Inner = ();
-    type Control = CancelHandle;
+    type Control = Canceler;
     const MAGIC: [u8; 8] = *b"SISKcanc";
     const NAME: &'static str = "cancel_handle";
+}
+
+/// What a cancel handle cancels.
+pub(crate) enum Canceler {
+    /// Calls on an object.
+    Calls(CancelHandle),
+    /// A request of an engine.
+    Request(RequestHandle),
+}
+
+impl Canceler {
+    /// Creates a cancel handle for `handle`.
+    ///
+    /// # Safety
+    /// The pointer contract of the crate.
+    pub(crate) unsafe fn of<T: Handle>(
+        handle: *const T,
+        out: *mut *mut siskin_cancel_handle,
+        canceler: impl FnOnce(&T::Control) -> Self,
+    ) -> *mut siskin_error {
+        let mut cancel = None;
+        // SAFETY: pointer contract: `handle` is null or live.
+        let error = unsafe {
+            guard::control(handle, |control| {
+                cancel = Some(canceler(control));
+                Ok(())
+            })
+        };
+        match cancel {
+            // SAFETY: pointer contract: `out` is null or writable.
+            Some(cancel) => unsafe { guard::create(out, || Ok(((), cancel))) },
+            None => error,
+        }
+    }
 }
 
 /// The operations on a running object that any thread may do.
@@ -53,7 +88,8 @@ impl RunControl {
 }
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and the target is restored to its state before the call. There is one exception: if a sliding window
+/// milliseconds, and the target is restored to its state before the call. A generation ends, as described for
+/// `siskin_generation_cancel`. There is one exception: if a sliding window
 /// has moved or a recurrent state has changed, a canceled prompt appended to existing tokens is left partially
 /// processed; `siskin_session_stats` reports how many tokens the session holds afterward. For generic ONNX models,
 /// which run on the tract engine, cancellation takes effect only between texts. Does nothing once the target is freed.
@@ -70,13 +106,16 @@ pub unsafe extern "C" fn siskin_cancel_handle_cancel(
     // SAFETY: pointer contract: `cancel_handle` is null or live.
     unsafe {
         guard::control(cancel_handle, |handle| {
-            handle.cancel();
+            match handle {
+                Canceler::Calls(cancel) => cancel.cancel(),
+                Canceler::Request(request) => request.cancel(),
+            }
             Ok(())
         })
     }
 }
 
-/// Clears a pending cancellation.
+/// Clears a pending cancellation. A canceled generation stays canceled.
 ///
 /// Threads: any, at any time.
 ///
@@ -90,7 +129,10 @@ pub unsafe extern "C" fn siskin_cancel_handle_reset(
     // SAFETY: pointer contract: `cancel_handle` is null or live.
     unsafe {
         guard::control(cancel_handle, |handle| {
-            handle.reset();
+            match handle {
+                Canceler::Calls(cancel) => cancel.reset(),
+                Canceler::Request(_) => {}
+            }
             Ok(())
         })
     }
@@ -128,17 +170,6 @@ pub(crate) unsafe fn cancel_handle_of<T: Handle<Control = RunControl>>(
     handle: *const T,
     out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
-    let mut cancel = None;
-    // SAFETY: pointer contract: `handle` is null or live.
-    let error = unsafe {
-        guard::control(handle, |control| {
-            cancel = Some(control.cancel.clone());
-            Ok(())
-        })
-    };
-    match cancel {
-        // SAFETY: pointer contract: `out` is null or writable.
-        Some(cancel) => unsafe { guard::create(out, || Ok(((), cancel))) },
-        None => error,
-    }
+    // SAFETY: pointer contract: `handle` is null or live; `out` is null or writable.
+    unsafe { Canceler::of(handle, out, |control| Canceler::Calls(control.cancel.clone())) }
 }

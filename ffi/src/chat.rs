@@ -2,26 +2,71 @@
 
 use std::ffi::c_char;
 
+use siskin::Model;
 #[cfg(feature = "tools")]
-use siskin::chat::ChatOptions;
+use siskin::chat::{ChatOptions, ChatPrompt};
+use siskin::constraint::StructuredOutput;
+use siskin::serving::GenerationRequest;
 #[cfg(feature = "tools")]
-use siskin::template::Message;
+use siskin::template::{Message, RenderOptions};
 
 use crate::arguments::{output, text};
-#[cfg(feature = "tools")]
 use crate::chat_response::ChatResponse;
-use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
+use crate::error::{Outcome, siskin_error};
 use crate::guard;
 use crate::session::{SessionState, siskin_session};
+
+/// A prompt in which the model may call tools, and how its response is generated and read.
+pub(crate) struct ChatRequest {
+    structured_output: Option<StructuredOutput>,
+    visible_tokens: Vec<u32>,
+    response: ChatResponse,
+}
+
+impl ChatRequest {
+    /// Renders a conversation. Returns its tokens as well. `output` is what the content of the response must be.
+    #[cfg(feature = "tools")]
+    pub(crate) fn new(
+        model: &Model,
+        messages: &str,
+        options: &str,
+        output: Option<StructuredOutput>,
+    ) -> Outcome<(Vec<u32>, Self)> {
+        let messages = Message::list_from_json("messages", messages)?;
+        let options = chat_options(RenderOptions::default(), options)?;
+        let prompt = model.chat(&messages, &ChatOptions { structured_output: output, ..options })?;
+        let response = ChatResponse::new(prompt.parser());
+        let ChatPrompt { tokens, structured_output, visible_tokens, .. } = prompt;
+        Ok((tokens, Self { structured_output, visible_tokens, response }))
+    }
+
+    /// Fails: the library has no tools.
+    #[cfg(not(feature = "tools"))]
+    pub(crate) fn new(_: &Model, _: &str, _: &str, _: Option<StructuredOutput>) -> Outcome<(Vec<u32>, Self)> {
+        Err(siskin::template::TOOLS.missing().into())
+    }
+
+    /// Sets the options of a request, and returns what reads its response.
+    pub(crate) fn apply(self, request: &mut GenerationRequest) -> ChatResponse {
+        request.structured_output = self.structured_output;
+        request.visible_tokens = self.visible_tokens;
+        self.response
+    }
+}
+
+#[cfg(feature = "tools")]
+fn chat_options(template: RenderOptions, json: &str) -> Outcome<ChatOptions> {
+    let mut options = ChatOptions { template, ..ChatOptions::default() };
+    if !json.is_empty() {
+        options.set_json(json)?;
+    }
+    Ok(options)
+}
 
 #[cfg(feature = "tools")]
 fn begin(state: &mut SessionState, messages: &str, options: &str) -> Outcome {
     let messages = Message::list_from_json("messages", messages)?;
-    let template = state.session.template_options().clone();
-    let mut chat = ChatOptions { template, ..ChatOptions::default() };
-    if !options.is_empty() {
-        chat.set_json(options)?;
-    }
+    let chat = chat_options(state.session.template_options().clone(), options)?;
     let mut parser = None;
     state.begin(|session, options| {
         let (generation, response) = session.chat(&messages, &chat, options)?;
@@ -44,8 +89,8 @@ fn begin(_: &mut SessionState, _: &str, _: &str) -> Outcome {
 /// `chat_template_kwargs`.
 ///
 /// The text of its chunks is the content of the response, without reasoning and tool calls; `siskin_session_message` returns
-/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools, as
-/// released ones are. Tool calls that are required also need grammars.
+/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools. Calls that
+/// are required, tools that are `strict`, and structured output beside tools also need grammars.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -90,11 +135,7 @@ pub unsafe extern "C" fn siskin_session_message(
     unsafe {
         guard::exclusive(session, |state, _| {
             let (message, length) = (output("message", message)?, output("length", length)?);
-            let none = || {
-                let what = "no chat; start a response with siskin_session_prompt_chat first";
-                PendingError::new(SISKIN_ERROR_STATE, "session", what)
-            };
-            let json = state.chat.as_mut().ok_or_else(none)?.json();
+            let json = ChatResponse::json_of(&mut state.chat, "siskin_session_prompt_chat")?;
             length.write(json.len() - 1);
             message.write(json.as_ptr().cast());
             Ok(())

@@ -4,6 +4,8 @@
 use siskin::chat::{ResponseEvent, ResponseParser};
 use siskin::template::Message;
 
+use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE};
+
 /// A response whose text is split into reasoning, content and tool calls. Without tools there is none.
 pub(crate) struct ChatResponse {
     #[cfg(feature = "tools")]
@@ -43,10 +45,15 @@ impl ChatResponse {
         match self.parser {}
     }
 
-    /// Returns the message in JSON, with a NUL.
-    pub(crate) fn json(&mut self) -> &str {
-        self.json = self.message.to_json().to_string();
-        self.json.push('\0');
-        &self.json
+    /// Returns the message of a response in JSON, with a NUL. Without a chat, the error names the function that starts
+    /// one.
+    pub(crate) fn json_of<'r>(response: &'r mut Option<Self>, function: &str) -> Outcome<&'r str> {
+        let response = response.as_mut().ok_or_else(|| {
+            let message = format!("no chat; start a response with {function} first");
+            PendingError::new(SISKIN_ERROR_STATE, "message", message)
+        })?;
+        response.json = response.message.to_json().to_string();
+        response.json.push('\0');
+        Ok(&response.json)
     }
 }

@@ -63,6 +63,10 @@ pub const SISKIN_FINISH_REASON_STOP: siskin_finish_reason = 2;
 pub const SISKIN_FINISH_REASON_LENGTH: siskin_finish_reason = 3;
 /// The context is full.
 pub const SISKIN_FINISH_REASON_CONTEXT: siskin_finish_reason = 4;
+/// The time of a request to an engine was over.
+pub const SISKIN_FINISH_REASON_TIMEOUT: siskin_finish_reason = 5;
+/// A request to an engine was canceled, or its chunks were not taken for too long.
+pub const SISKIN_FINISH_REASON_CANCELED: siskin_finish_reason = 6;
 
 /// A candidate for the next token.
 #[repr(C)]
@@ -75,7 +79,7 @@ pub struct siskin_candidate {
 }
 
 /// A chunk of a response: a token, and the text that it completes. Set `struct_size` before the call. Pointers are
-/// valid until the next call that modifies the session.
+/// valid until the next call that modifies the session or generation.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_text_chunk {

@@ -26,7 +26,11 @@ pub const SISKIN_STRUCTURED_OUTPUT_LARK: siskin_structured_output = 5;
 /// A sentence of a grammar in GBNF, the format of llama.cpp.
 pub const SISKIN_STRUCTURED_OUTPUT_GBNF: siskin_structured_output = 6;
 
-fn structured_output(kind: siskin_structured_output, text: &str) -> Outcome<Option<StructuredOutput>> {
+/// Converts a kind of structured output and its definition.
+pub(crate) fn structured_output(
+    kind: siskin_structured_output,
+    text: &str,
+) -> Outcome<Option<StructuredOutput>> {
     let text = text.to_owned();
     Ok(Some(match kind {
         SISKIN_STRUCTURED_OUTPUT_NONE => return Ok(None),

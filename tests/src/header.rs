@@ -32,6 +32,10 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("seq2seq_options", "Seq2seq options"),
     ("seq2seq", "Seq2seq"),
     ("transcriber", "Transcribers"),
+    ("engine_options", "Engine options"),
+    ("request_options", "Request options"),
+    ("generation", "Generations"),
+    ("engine", "Engines"),
 ];
 
 /// Types that no function of their own chapter uses.

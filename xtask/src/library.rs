@@ -7,7 +7,7 @@ use std::path::Path;
 const PAGE: u64 = 16 << 10;
 /// The features of the shipped library, as cargo arguments.
 pub(crate) const PARTS: [&str; 2] =
-    ["--no-default-features", "--features=import,templates,audio,constraints,tools"];
+    ["--no-default-features", "--features=import,templates,audio,constraints,tools,engine"];
 /// Network functions, which must not be imported.
 const NETWORK: [&str; 14] = [
     "socket",

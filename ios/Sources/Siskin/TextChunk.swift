@@ -47,6 +47,10 @@ public enum FinishReason: Sendable, Hashable {
     case length
     /// The context is full.
     case context
+    /// The time of a request to an engine was over.
+    case timeout
+    /// A request to an engine was canceled, or its chunks were not taken for too long.
+    case canceled
     /// A reason that this version of the package does not know.
     case unknown(UInt32)
 
@@ -57,6 +61,8 @@ public enum FinishReason: Sendable, Hashable {
         case SISKIN_FINISH_REASON_STOP: self = .stop
         case SISKIN_FINISH_REASON_LENGTH: self = .length
         case SISKIN_FINISH_REASON_CONTEXT: self = .context
+        case SISKIN_FINISH_REASON_TIMEOUT: self = .timeout
+        case SISKIN_FINISH_REASON_CANCELED: self = .canceled
         default: self = .unknown(native.rawValue)
         }
     }

@@ -59,6 +59,19 @@ func answer(to question: String, within limit: Duration, session: Session) async
     return try await generation.value
 }
 
+func responses(to questions: [String], modelURL: URL) async throws -> [String] {
+    let engine = try Engine()
+    let model = try await engine.add(Model(contentsOf: modelURL), options: ServedModelOptions(maxRunning: 2))
+    let generations = try questions.map { try model.submit($0) }
+    var responses: [String] = []
+    for generation in generations {
+        var text = ""
+        for try await chunk in generation.chunks() { text += chunk.text }
+        responses.append(text)
+    }
+    return responses
+}
+
 func describeMemory(modelURL: URL) async -> String {
     do {
         let model = try await Model(contentsOf: modelURL)
@@ -93,6 +106,8 @@ final class DocumentationTests: XCTestCase {
         let texts = ["a boat", "a garden"]
         let match = try await closest(to: "a boat", in: texts, modelURL: try smallModelURL("vectors"))
         XCTAssertEqual(match, "a boat")
+        let both = try await responses(to: ["Why?", "What?"], modelURL: url)
+        XCTAssertEqual(both.count, 2)
         // The model has a context of 128 tokens.
         let message = await describeMemory(modelURL: url)
         XCTAssertTrue(message.contains("128"), message)

@@ -146,8 +146,8 @@ impl SamplingFields {
                 0 => RequestClass::Normal,
                 1.. => RequestClass::Batch,
             },
-            client: ClientId(u64::from_le_bytes(hashed(client.map(String::as_str)))),
-            salt: CacheSalt(hashed(self.cache_salt.as_deref())),
+            client: client.map_or(ClientId::default(), |name| ClientId(hashed(name))),
+            salt: self.cache_salt.as_deref().map_or(CacheSalt::default(), CacheSalt::of),
             ..GenerationRequest::new(PromptInput::Tokens(Vec::new()))
         };
         let choice = |index: usize| {
@@ -186,11 +186,9 @@ impl SamplingFields {
     }
 }
 
-/// Returns the beginning of the hash of a text; zeros for none.
-fn hashed<const N: usize>(text: Option<&str>) -> [u8; N] {
-    let mut bytes = [0; N];
-    if let Some(text) = text {
-        blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
-    }
-    bytes
+/// Returns the beginning of the hash of a text.
+fn hashed(text: &str) -> u64 {
+    let mut bytes = [0; 8];
+    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
 }

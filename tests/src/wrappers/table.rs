@@ -84,9 +84,24 @@ pub(super) const ENUMS: &[EnumNames] = &[
         swift: "TrimLevel",
         null: None,
     },
+    EnumNames {
+        c: "siskin_priority",
+        prefix: "SISKIN_PRIORITY_",
+        kotlin: "Priority",
+        swift: "Priority",
+        null: None,
+    },
+    EnumNames {
+        c: "siskin_speculation",
+        prefix: "SISKIN_SPECULATION_",
+        kotlin: "Speculation",
+        swift: "Speculation",
+        null: None,
+    },
 ];
 
-pub(super) const SETS: &[OptionSet] = &[MODEL, SAMPLER, SESSION, SEQ2SEQ, TRANSCRIBER];
+pub(super) const SETS: &[OptionSet] =
+    &[MODEL, SAMPLER, SESSION, SEQ2SEQ, TRANSCRIBER, ENGINE, SERVED_MODEL, REQUEST];
 
 const MODEL: OptionSet = OptionSet {
     prefix: "siskin_model_options",
@@ -325,6 +340,77 @@ const TRANSCRIBER: OptionSet = OptionSet {
     by_hand: &[],
 };
 
+const ENGINE: OptionSet = OptionSet {
+    prefix: "siskin_engine_options",
+    class: "EngineOptions",
+    summary: "Options for an engine.",
+    handle: "engine options",
+    numbers: None,
+    is_object: false,
+    creates_by_hand: false,
+    protocols: "Sendable, Hashable",
+    properties: NO_PROPERTIES,
+    by_hand: &[],
+};
+
+const SERVED_MODEL: OptionSet = OptionSet {
+    prefix: "siskin_served_model_options",
+    class: "ServedModelOptions",
+    summary: "Options for a model of an engine.",
+    handle: "served model options",
+    numbers: None,
+    is_object: false,
+    creates_by_hand: false,
+    protocols: "Sendable",
+    properties: NO_PROPERTIES,
+    by_hand: &[ByHand {
+        function: "siskin_served_model_options_set_draft_model",
+        reason: "it is a model",
+        properties: Properties {
+            kotlin: &[Property {
+                declaration: "draftModel: Model? = null",
+                docs: "The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with \
+                    the same tokenizer, or the same one opened with skipped layers. It changes no token.",
+            }],
+            swift: &[Property {
+                declaration: "draftModel: Model? = nil",
+                docs: "The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with \
+                    the same tokenizer, or the same one opened with skipped layers. It changes no token.",
+            }],
+        },
+        caller: Caller::Extension,
+        jni: false,
+    }],
+};
+
+const REQUEST: OptionSet = OptionSet {
+    prefix: "siskin_request_options",
+    class: "RequestOptions",
+    summary: "Options for a request to an engine.",
+    handle: "request options",
+    numbers: None,
+    is_object: false,
+    creates_by_hand: false,
+    protocols: "Sendable, Hashable",
+    properties: NO_PROPERTIES,
+    by_hand: &[ByHand {
+        function: "siskin_request_options_set_structured_output",
+        reason: "it is a kind and its definition",
+        properties: Properties {
+            kotlin: &[Property {
+                declaration: "structuredOutput: StructuredOutput? = null",
+                docs: "What the response must be. Default: any text.",
+            }],
+            swift: &[Property {
+                declaration: "structuredOutput: StructuredOutput? = nil",
+                docs: "What the response must be. Default: any text.",
+            }],
+        },
+        caller: Caller::Extension,
+        jni: false,
+    }],
+};
+
 /// A function that a wrapper does not call, with the reason in each language; empty: the language calls it.
 pub(super) struct NotWrapped {
     pub(super) function: &'static str,
@@ -339,6 +425,11 @@ const SWIFT_CANCELS: &str =
 
 pub(super) const NOT_WRAPPED: &[NotWrapped] = &[
     NotWrapped { function: "siskin_encoder_cancel", kotlin: KOTLIN_CANCELS, swift: SWIFT_CANCELS },
+    NotWrapped {
+        function: "siskin_generation_cancel",
+        kotlin: "`cancel()` and `close()` use `siskin_cancel_handle_cancel`",
+        swift: "`cancel()` calls `siskin_cancel_handle_cancel`",
+    },
     NotWrapped { function: "siskin_seq2seq_cancel", kotlin: KOTLIN_CANCELS, swift: SWIFT_CANCELS },
     NotWrapped { function: "siskin_session_cancel", kotlin: KOTLIN_CANCELS, swift: SWIFT_CANCELS },
     NotWrapped {

@@ -14,7 +14,7 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
 };
 
 /// Programs that need only the models of `c_models`; `every` is one of its models.
-const PROGRAMS: [&str; 6] = ["session", "order", "encoders", "threads", "inside", "every"];
+const PROGRAMS: [&str; 7] = ["session", "engine", "order", "encoders", "threads", "inside", "every"];
 /// Flags for every compiler.
 const FLAGS: [&str; 6] = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-Iffi/include"];
 /// Sanitizers that detect memory errors, leaks and undefined behavior.
@@ -61,6 +61,8 @@ pub(crate) fn check() -> Result {
     }
     let first = place.compile("gcc", "first", false)?;
     run(program(first, &[]).arg(place.models.join("chat.siskin")).arg("Why?"))?;
+    let two = place.compile("gcc", "two", false)?;
+    run(program(two, &[]).arg(place.models.join("chat.siskin")).args(["Why?", "What?"]))?;
     place.real_models()
 }
 

@@ -46,7 +46,7 @@ const PARTS: [Parts; 3] = [
     Parts { name: "all", features: &library::PARTS, bound: 3_400_000 },
     Parts {
         name: "no import",
-        features: &["--no-default-features", "--features=templates,audio,constraints,tools"],
+        features: &["--no-default-features", "--features=templates,audio,constraints,tools,engine"],
         bound: 2_600_000,
     },
     Parts { name: "none", features: &["--no-default-features"], bound: 2_100_000 },

@@ -7,9 +7,9 @@
 struct jvm jvm;
 
 static const struct natives *const TABLES[] = {
-    &natives_cancel_handle, &natives_encoder, &natives_log,           &natives_model,
-    &natives_progress,      &natives_seq2seq, &natives_session,       &natives_session_state,
-    &natives_throttle,      &natives_version, &natives_transcriber,
+    &natives_cancel_handle, &natives_encoder,       &natives_engine,   &natives_generation, &natives_log,
+    &natives_model,         &natives_progress,      &natives_seq2seq,  &natives_session,    &natives_session_state,
+    &natives_throttle,      &natives_transcriber,   &natives_version,
 #ifdef SISKIN_TESTING
     &natives_testing,
 #endif

@@ -29,8 +29,8 @@ struct natives {
 
 #define NATIVES(name, class, methods) const struct natives name = {"ai/siskin/" class, methods, LENGTH(methods)}
 
-extern const struct natives natives_cancel_handle, natives_encoder, natives_log, natives_model, natives_progress,
-    natives_seq2seq, natives_session, natives_session_state, natives_testing, natives_throttle, natives_transcriber,
+extern const struct natives natives_cancel_handle, natives_encoder, natives_engine, natives_generation, natives_log,
+    natives_model, natives_progress, natives_seq2seq, natives_session, natives_session_state, natives_testing, natives_throttle, natives_transcriber,
     natives_version;
 
 // generated/options.c
@@ -122,6 +122,9 @@ void pack_free(struct packer *packer);
 jbyteArray new_byte_array(JNIEnv *env, const void *bytes, size_t length);
 jintArray new_int_array(JNIEnv *env, const uint32_t *ids, size_t count);
 jfloatArray new_float_array(JNIEnv *env, const float *values, size_t count);
+
+// Packs the flags and numbers, the text, the bytes, and the most probable tokens of a chunk.
+jbyteArray new_text_chunk(JNIEnv *env, const siskin_text_chunk *chunk);
 
 // Packs the memory usage of a plan or session.
 jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory_usage *memory);

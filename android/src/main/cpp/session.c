@@ -77,25 +77,10 @@ static void session_prompt_tokens(JNIEnv *env, CLASS, jlong session, jintArray a
     free(ids);
 }
 
-// Packs the flags and numbers, the text, the bytes, and the most probable tokens.
 static jbyteArray session_next(JNIEnv *env, CLASS, jlong session) {
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
-    struct packer packer;
     if (throw_if_error(env, siskin_session_next(SESSION(session), &chunk))) return NULL;
-    pack_begin(&packer);
-    pack_u32(&packer, chunk.done);
-    pack_u32(&packer, (uint32_t)chunk.finish_reason);
-    pack_u32(&packer, chunk.has_token);
-    pack_u32(&packer, chunk.token);
-    pack_f32(&packer, chunk.log_probability);
-    pack_bytes(&packer, chunk.text, chunk.length);
-    pack_bytes(&packer, chunk.bytes, chunk.byte_count);
-    pack_u32(&packer, (uint32_t)chunk.top_count);
-    for (size_t i = 0; i < chunk.top_count; i++) {
-        pack_u32(&packer, chunk.top[i].token);
-        pack_f32(&packer, chunk.top[i].log_probability);
-    }
-    return pack_end(env, &packer);
+    return new_text_chunk(env, &chunk);
 }
 
 static void session_set_max_tokens(JNIEnv *env, CLASS, jlong session, jint tokens) {

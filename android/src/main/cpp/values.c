@@ -163,6 +163,24 @@ jfloatArray new_float_array(JNIEnv *env, const float *values, size_t count) {
     return array;
 }
 
+jbyteArray new_text_chunk(JNIEnv *env, const siskin_text_chunk *chunk) {
+    struct packer packer;
+    pack_begin(&packer);
+    pack_u32(&packer, chunk->done);
+    pack_u32(&packer, (uint32_t)chunk->finish_reason);
+    pack_u32(&packer, chunk->has_token);
+    pack_u32(&packer, chunk->token);
+    pack_f32(&packer, chunk->log_probability);
+    pack_bytes(&packer, chunk->text, chunk->length);
+    pack_bytes(&packer, chunk->bytes, chunk->byte_count);
+    pack_u32(&packer, (uint32_t)chunk->top_count);
+    for (size_t i = 0; i < chunk->top_count; i++) {
+        pack_u32(&packer, chunk->top[i].token);
+        pack_f32(&packer, chunk->top[i].log_probability);
+    }
+    return pack_end(env, &packer);
+}
+
 jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory_usage *memory) {
     struct packer packer;
     pack_begin(&packer);

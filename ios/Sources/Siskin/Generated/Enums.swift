@@ -60,3 +60,49 @@ public enum TrimLevel: Sendable, Hashable {
         }
     }
 }
+
+/// The priority of a request. Within a priority, clients get equal shares of the compute time; a request that waits for
+/// long rises.
+public enum Priority: Sendable, Hashable {
+    /// The default.
+    case normal
+    /// A person is waiting.
+    case interactive
+    /// Throughput matters, latency does not.
+    case batch
+    /// Only while nothing else runs.
+    case shadow
+
+    /// The constant in the C header.
+    var native: siskin_priority {
+        switch self {
+        case .normal: SISKIN_PRIORITY_NORMAL
+        case .interactive: SISKIN_PRIORITY_INTERACTIVE
+        case .batch: SISKIN_PRIORITY_BATCH
+        case .shadow: SISKIN_PRIORITY_SHADOW
+        }
+    }
+}
+
+/// How tokens are guessed, to verify several in one forward pass. Guesses change no token, and are used only while they
+/// save time.
+public enum Speculation: Sendable, Hashable {
+    /// By prompt lookup and, where that finds nothing, by the draft model, if there is one.
+    case auto
+    /// Not at all.
+    case off
+    /// By what followed the last tokens when they occurred before (prompt lookup).
+    case ngram
+    /// By the draft model.
+    case draft
+
+    /// The constant in the C header.
+    var native: siskin_speculation {
+        switch self {
+        case .auto: SISKIN_SPECULATION_AUTO
+        case .off: SISKIN_SPECULATION_OFF
+        case .ngram: SISKIN_SPECULATION_NGRAM
+        case .draft: SISKIN_SPECULATION_DRAFT
+        }
+    }
+}

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub use embedding::{EmbeddingRequest, EncoderId};
 pub use event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
 pub use request::{GenerationRequest, PromptInput};
-pub use siskin_scheduler::engine::{Drive, ModelId, SchedulerStats, SchedulingOptions};
+pub use siskin_scheduler::engine::{Drive, ModelId, RequestHandle, SchedulerStats, SchedulingOptions};
 pub use siskin_scheduler::policy::Admission;
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
 pub use siskin_scheduler::speculation::{
@@ -39,10 +39,14 @@ use event_queue::EventQueue;
 use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
+use siskin_format::CargoFeature;
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
 use siskin_scheduler::request::{RequestSpec, check_length};
 use siskin_scheduler::speculation::MAX_DRAFTS;
 use stream_sampler::StreamSampler;
+
+/// The cargo feature of engines.
+pub const FEATURE: CargoFeature = CargoFeature { name: "engine", is_there: cfg!(feature = "engine") };
 
 /// Options for an engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,7 +120,13 @@ impl ServedModels {
 
 impl Engine {
     /// Creates an engine without models.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the library was built without the feature `engine`.
     pub fn new(options: EngineOptions) -> Result<Self> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
         Ok(Self { engine: TokenEngine::new(options.drive)?, options, shared: Arc::default() })
     }
 
@@ -125,6 +135,9 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for models that are not decoder-only.
     pub fn add_model(&self, model: &Model, options: &ServedModelOptions) -> Result<ModelId> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
         if model.graphs().encoder.is_some() || model.graphs().decoder.is_none() {
             return Err(Error::unsupported("model", "only decoder-only models run in an engine"));
         }
@@ -154,6 +167,9 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::Unsupported`] for models without an encoder.
     pub fn add_encoder(&self, model: &Model, options: EncoderOptions) -> Result<EncoderId> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
         let mut shared = self.lock();
         let pool = shared.pool(self.options.threads, model)?;
         let texts = Arc::new(EncoderQueue::new(model, options, pool)?);
@@ -211,6 +227,9 @@ impl Engine {
     /// [`ErrorKind::TooLong`] if the prompt exceeds the context;
     /// [`ErrorKind::Argument`] if an option is out of range, or the grammar of a structured output is invalid.
     pub fn submit(&self, model: ModelId, request: GenerationRequest) -> Result<GenerationStream> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
         let ServedDecoder { model: served, draft, .. } = self.model(model)?;
         let submitted = Instant::now();
         let adapter = served.loaded().adapter_slot(request.adapter.as_deref())?;
@@ -251,6 +270,9 @@ impl Engine {
 
     /// Returns the counters of a model's requests, as of its last pass.
     pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
+        if !FEATURE.is_there {
+            return None;
+        }
         self.engine.stats(model)
     }
 
@@ -277,6 +299,9 @@ impl Engine {
 
     /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`.
     pub fn drain(&self, limit: Duration) {
+        if !FEATURE.is_there {
+            return;
+        }
         self.engine.drain(limit);
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use super::FEATURE;
 use super::event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
 use super::event_queue::EventQueue;
 use crate::{Error, ErrorKind, Result};
@@ -26,7 +27,7 @@ impl GenerationStream {
     /// Returns the next event; `None` after the last. Waits for it, and runs passes for all requests meanwhile unless the
     /// engine has a thread of its own.
     pub fn next_event(&mut self) -> Option<GenerationEvent> {
-        if self.has_ended {
+        if self.has_ended || !FEATURE.is_there {
             return None;
         }
         let event = self.queue.pop().or_else(|| {

@@ -341,12 +341,215 @@ static const JNINativeMethod TRANSCRIBER[] = {
     METHOD("set", "(JID)V", transcriber_set),
 };
 
+static jlong engine_options_new(JNIEnv *env, CLASS) {
+    siskin_engine_options *out = NULL;
+    throw_if_error(env, siskin_engine_options_new(&out));
+    return (jlong)(intptr_t)out;
+}
+
+static void engine_options_set_threads(JNIEnv *env, CLASS, jlong handle, jint threads) {
+    throw_if_error(env, siskin_engine_options_set_threads(
+        HANDLE(siskin_engine_options, handle),
+        (uint32_t)threads));
+}
+
+static void engine_options_set_background_thread(JNIEnv *env, CLASS, jlong handle, jboolean enabled) {
+    throw_if_error(env, siskin_engine_options_set_background_thread(
+        HANDLE(siskin_engine_options, handle),
+        enabled));
+}
+
+static void engine_options_free(UNUSED_ENV, CLASS, jlong handle) {
+    siskin_engine_options_free(HANDLE(siskin_engine_options, handle));
+}
+
+static const JNINativeMethod ENGINE_OPTIONS[] = {
+    METHOD("create", "()J", engine_options_new),
+    METHOD("setThreads", "(JI)V", engine_options_set_threads),
+    METHOD("setBackgroundThread", "(JZ)V", engine_options_set_background_thread),
+    METHOD("free", "(J)V", engine_options_free),
+};
+
+static jlong served_model_options_new(JNIEnv *env, CLASS) {
+    siskin_served_model_options *out = NULL;
+    throw_if_error(env, siskin_served_model_options_new(&out));
+    return (jlong)(intptr_t)out;
+}
+
+static void served_model_options_set_context(JNIEnv *env, CLASS, jlong handle, jint tokens) {
+    throw_if_error(env, siskin_served_model_options_set_context(
+        HANDLE(siskin_served_model_options, handle),
+        (size_t)tokens));
+}
+
+static void served_model_options_set_max_batch_tokens(JNIEnv *env, CLASS, jlong handle, jint tokens) {
+    throw_if_error(env, siskin_served_model_options_set_max_batch_tokens(
+        HANDLE(siskin_served_model_options, handle),
+        (size_t)tokens));
+}
+
+static void served_model_options_set_kv_cache_type(JNIEnv *env, CLASS, jlong handle, jint kv_cache_type) {
+    throw_if_error(env, siskin_served_model_options_set_kv_cache_type(
+        HANDLE(siskin_served_model_options, handle),
+        (uint32_t)kv_cache_type));
+}
+
+static void served_model_options_set_kv_cache_memory(JNIEnv *env, CLASS, jlong handle, jlong bytes) {
+    throw_if_error(env, siskin_served_model_options_set_kv_cache_memory(
+        HANDLE(siskin_served_model_options, handle),
+        (uint64_t)bytes));
+}
+
+static void served_model_options_set_max_running(JNIEnv *env, CLASS, jlong handle, jint requests) {
+    throw_if_error(env, siskin_served_model_options_set_max_running(
+        HANDLE(siskin_served_model_options, handle),
+        (size_t)requests));
+}
+
+static void served_model_options_set_max_waiting(JNIEnv *env, CLASS, jlong handle, jint requests) {
+    throw_if_error(env, siskin_served_model_options_set_max_waiting(
+        HANDLE(siskin_served_model_options, handle),
+        (size_t)requests));
+}
+
+static void served_model_options_set_draft_model(JNIEnv *env, CLASS, jlong handle, jlong draft_model) {
+    throw_if_error(env, siskin_served_model_options_set_draft_model(
+        HANDLE(siskin_served_model_options, handle),
+        HANDLE(const siskin_model, draft_model)));
+}
+
+static void served_model_options_free(UNUSED_ENV, CLASS, jlong handle) {
+    siskin_served_model_options_free(HANDLE(siskin_served_model_options, handle));
+}
+
+static const JNINativeMethod SERVED_MODEL_OPTIONS[] = {
+    METHOD("create", "()J", served_model_options_new),
+    METHOD("setContext", "(JI)V", served_model_options_set_context),
+    METHOD("setMaxBatchTokens", "(JI)V", served_model_options_set_max_batch_tokens),
+    METHOD("setKvCacheType", "(JI)V", served_model_options_set_kv_cache_type),
+    METHOD("setKvCacheMemory", "(JJ)V", served_model_options_set_kv_cache_memory),
+    METHOD("setMaxRunning", "(JI)V", served_model_options_set_max_running),
+    METHOD("setMaxWaiting", "(JI)V", served_model_options_set_max_waiting),
+    METHOD("setDraftModel", "(JJ)V", served_model_options_set_draft_model),
+    METHOD("free", "(J)V", served_model_options_free),
+};
+
+static jlong request_options_new(JNIEnv *env, CLASS) {
+    siskin_request_options *out = NULL;
+    throw_if_error(env, siskin_request_options_new(&out));
+    return (jlong)(intptr_t)out;
+}
+
+static void request_options_set_max_tokens(JNIEnv *env, CLASS, jlong handle, jint tokens) {
+    throw_if_error(env, siskin_request_options_set_max_tokens(
+        HANDLE(siskin_request_options, handle),
+        (size_t)tokens));
+}
+
+static void request_options_set_sampler(JNIEnv *env, CLASS, jlong handle, jlong sampler) {
+    throw_if_error(env, siskin_request_options_set_sampler(
+        HANDLE(siskin_request_options, handle),
+        HANDLE(const siskin_sampler, sampler)));
+}
+
+static void request_options_add_stop_string(JNIEnv *env, CLASS, jlong handle, jbyteArray stop_string) {
+    struct bytes stop_string_bytes;
+    if (read_bytes(env, stop_string, &stop_string_bytes)) {
+        throw_if_error(env, siskin_request_options_add_stop_string(
+            HANDLE(siskin_request_options, handle),
+            stop_string_bytes.data, stop_string_bytes.length));
+        free_bytes(&stop_string_bytes);
+    }
+}
+
+static void request_options_set_priority(JNIEnv *env, CLASS, jlong handle, jint priority) {
+    throw_if_error(env, siskin_request_options_set_priority(
+        HANDLE(siskin_request_options, handle),
+        (uint32_t)priority));
+}
+
+static void request_options_set_client(JNIEnv *env, CLASS, jlong handle, jlong client) {
+    throw_if_error(env, siskin_request_options_set_client(
+        HANDLE(siskin_request_options, handle),
+        (uint64_t)client));
+}
+
+static void request_options_set_cache_salt(JNIEnv *env, CLASS, jlong handle, jbyteArray salt) {
+    struct bytes salt_bytes;
+    if (read_bytes(env, salt, &salt_bytes)) {
+        throw_if_error(env, siskin_request_options_set_cache_salt(
+            HANDLE(siskin_request_options, handle),
+            salt_bytes.data, salt_bytes.length));
+        free_bytes(&salt_bytes);
+    }
+}
+
+static void request_options_set_adapter(JNIEnv *env, CLASS, jlong handle, jbyteArray name) {
+    struct bytes name_bytes;
+    if (read_bytes(env, name, &name_bytes)) {
+        throw_if_error(env, siskin_request_options_set_adapter(
+            HANDLE(siskin_request_options, handle),
+            name_bytes.data, name_bytes.length));
+        free_bytes(&name_bytes);
+    }
+}
+
+static void request_options_set_timeout(JNIEnv *env, CLASS, jlong handle, jint milliseconds) {
+    throw_if_error(env, siskin_request_options_set_timeout(
+        HANDLE(siskin_request_options, handle),
+        (uint32_t)milliseconds));
+}
+
+static void request_options_set_speculation(JNIEnv *env, CLASS, jlong handle, jint speculation) {
+    throw_if_error(env, siskin_request_options_set_speculation(
+        HANDLE(siskin_request_options, handle),
+        (uint32_t)speculation));
+}
+
+static void request_options_set_structured_output(
+    JNIEnv *env,
+    CLASS,
+    jlong handle,
+    jint kind,
+    jbyteArray definition) {
+    struct bytes definition_bytes;
+    if (read_bytes(env, definition, &definition_bytes)) {
+        throw_if_error(env, siskin_request_options_set_structured_output(
+            HANDLE(siskin_request_options, handle),
+            (uint32_t)kind,
+            definition_bytes.data, definition_bytes.length));
+        free_bytes(&definition_bytes);
+    }
+}
+
+static void request_options_free(UNUSED_ENV, CLASS, jlong handle) {
+    siskin_request_options_free(HANDLE(siskin_request_options, handle));
+}
+
+static const JNINativeMethod REQUEST_OPTIONS[] = {
+    METHOD("create", "()J", request_options_new),
+    METHOD("setMaxTokens", "(JI)V", request_options_set_max_tokens),
+    METHOD("setSampler", "(JJ)V", request_options_set_sampler),
+    METHOD("addStopString", "(J[B)V", request_options_add_stop_string),
+    METHOD("setPriority", "(JI)V", request_options_set_priority),
+    METHOD("setClient", "(JJ)V", request_options_set_client),
+    METHOD("setCacheSalt", "(J[B)V", request_options_set_cache_salt),
+    METHOD("setAdapter", "(J[B)V", request_options_set_adapter),
+    METHOD("setTimeout", "(JI)V", request_options_set_timeout),
+    METHOD("setSpeculation", "(JI)V", request_options_set_speculation),
+    METHOD("setStructuredOutput", "(JI[B)V", request_options_set_structured_output),
+    METHOD("free", "(J)V", request_options_free),
+};
+
 const struct natives natives_options[] = {
     {"ai/siskin/NativeModelOptions", MODEL_OPTIONS, LENGTH(MODEL_OPTIONS)},
     {"ai/siskin/NativeSampler", SAMPLER, LENGTH(SAMPLER)},
     {"ai/siskin/NativeSessionOptions", SESSION_OPTIONS, LENGTH(SESSION_OPTIONS)},
     {"ai/siskin/NativeSeq2SeqOptions", SEQ2SEQ_OPTIONS, LENGTH(SEQ2SEQ_OPTIONS)},
     {"ai/siskin/NativeTranscriberOptions", TRANSCRIBER, LENGTH(TRANSCRIBER)},
+    {"ai/siskin/NativeEngineOptions", ENGINE_OPTIONS, LENGTH(ENGINE_OPTIONS)},
+    {"ai/siskin/NativeServedModelOptions", SERVED_MODEL_OPTIONS, LENGTH(SERVED_MODEL_OPTIONS)},
+    {"ai/siskin/NativeRequestOptions", REQUEST_OPTIONS, LENGTH(REQUEST_OPTIONS)},
 };
 
 const size_t natives_options_count = LENGTH(natives_options);

@@ -7,6 +7,16 @@ internal fun SessionOptions.copyWindow(options: Long) {
     NativeSessionOptions.setWindow(options, window, sinks)
 }
 
+internal fun ServedModelOptions.copyDraftModel(options: Long) {
+    draftModel?.native?.withPointer { NativeServedModelOptions.setDraftModel(options, it) }
+}
+
+internal fun RequestOptions.copyStructuredOutput(options: Long) {
+    structuredOutput?.let {
+        NativeRequestOptions.setStructuredOutput(options, it.kind, it.definition.encodeToByteArray())
+    }
+}
+
 internal fun Sampler.copyBias(options: Long) {
     logitBias.forEach { (token, bias) -> NativeSampler.addBias(options, token, bias) }
 }

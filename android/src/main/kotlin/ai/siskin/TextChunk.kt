@@ -48,7 +48,13 @@ public enum class FinishReason {
     /** The context is full. */
     CONTEXT,
 
-    /** [CancellableHandle.cancel] ended the response or its prompt. [Session.generateText] continues a response. */
+    /** The time of a request to an [Engine] was over. */
+    TIMEOUT,
+
+    /**
+     * [CancellableHandle.cancel] ended the response or its prompt. [Session.generateText] continues a response. A
+     * [Generation] was canceled, or its tokens were not taken for too long.
+     */
     CANCELED,
 }
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
+import kotlinx.coroutines.async
+import kotlinx.coroutines.awaitAll
+import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.flow.toList
+
 suspend fun printAnswer(path: String, question: String) {
     Model.open(path).use { model ->
         model.session { context = 4096 }.use { session ->
@@ -16,4 +21,13 @@ suspend fun nearest(encoder: Encoder, texts: List<String>, query: String): List<
 
 suspend fun translate(model: Model, text: String): String = model.seq2Seq().use { seq2Seq ->
     seq2Seq.generate(text) { task = Seq2SeqTask.Translate(from = "en", to = "de") }.text
+}
+
+suspend fun askBoth(path: String, first: String, second: String): List<String> = coroutineScope {
+    Model.open(path).use { model ->
+        Engine.create().use { engine ->
+            val served = engine.add(model) { maxRunning = 2 }
+            listOf(first, second).map { async { served.generate(it).toList().joinToString("") } }.awaitAll()
+        }
+    }
 }

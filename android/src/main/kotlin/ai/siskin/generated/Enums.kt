@@ -46,3 +46,45 @@ public enum class TrimLevel(
     /** Also the messages and tokens, which are removed: save the session first. */
     ALL(2),
 }
+
+/**
+ * The priority of a request. Within a priority, clients get equal shares of the compute time; a request that waits for
+ * long rises.
+ */
+public enum class Priority(
+    /** The native constant. */
+    internal val code: Int,
+) {
+    /** The default. */
+    NORMAL(0),
+
+    /** A person is waiting. */
+    INTERACTIVE(1),
+
+    /** Throughput matters, latency does not. */
+    BATCH(2),
+
+    /** Only while nothing else runs. */
+    SHADOW(3),
+}
+
+/**
+ * How tokens are guessed, to verify several in one forward pass. Guesses change no token, and are used only while they
+ * save time.
+ */
+public enum class Speculation(
+    /** The native constant. */
+    internal val code: Int,
+) {
+    /** By prompt lookup and, where that finds nothing, by the draft model, if there is one. */
+    AUTO(0),
+
+    /** Not at all. */
+    OFF(1),
+
+    /** By what followed the last tokens when they occurred before (prompt lookup). */
+    NGRAM(2),
+
+    /** By the draft model. */
+    DRAFT(3),
+}

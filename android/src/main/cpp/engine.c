@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// Engines: requests that share batches.
+#include "bridge.h"
+#include <stdlib.h>
+
+#define ENGINE(value) HANDLE(const siskin_engine, value)
+#define OPTIONS(value) HANDLE(const siskin_request_options, value)
+
+static jlong engine_new(JNIEnv *env, CLASS, jlong options) {
+    siskin_engine *engine = NULL;
+    throw_if_error(env, siskin_engine_new(HANDLE(const siskin_engine_options, options), &engine));
+    return (jlong)(intptr_t)engine;
+}
+
+static jint engine_add_model(JNIEnv *env, CLASS, jlong engine, jlong model, jlong options) {
+    uint32_t number = 0;
+    throw_if_error(env, siskin_engine_add_model(ENGINE(engine), HANDLE(const siskin_model, model),
+                                                HANDLE(const siskin_served_model_options, options), &number));
+    return (jint)number;
+}
+
+static jlong engine_submit(JNIEnv *env, CLASS, jlong engine, jint model, jbyteArray array, jlong options) {
+    siskin_generation *generation = NULL;
+    struct bytes text;
+    if (!read_bytes(env, array, &text)) return 0;
+    throw_if_error(env, siskin_engine_submit(ENGINE(engine), (uint32_t)model, text.data, text.length, OPTIONS(options),
+                                             &generation));
+    free_bytes(&text);
+    return (jlong)(intptr_t)generation;
+}
+
+static jlong engine_submit_messages(JNIEnv *env, CLASS, jlong engine, jint model, jbyteArray json, jlong options) {
+    siskin_generation *generation = NULL;
+    struct bytes text;
+    if (!read_bytes(env, json, &text)) return 0;
+    throw_if_error(env, siskin_engine_submit_messages(ENGINE(engine), (uint32_t)model, text.data, text.length,
+                                                      OPTIONS(options), &generation));
+    free_bytes(&text);
+    return (jlong)(intptr_t)generation;
+}
+
+static jlong engine_submit_chat(JNIEnv *env, CLASS, jlong engine, jint model, jbyteArray messages,
+                                jbyteArray chat_options, jlong options) {
+    siskin_generation *generation = NULL;
+    struct bytes text, settings;
+    if (!read_bytes(env, messages, &text)) return 0;
+    if (read_bytes(env, chat_options, &settings)) {
+        throw_if_error(env, siskin_engine_submit_chat(ENGINE(engine), (uint32_t)model, text.data, text.length,
+                                                      settings.data, settings.length, OPTIONS(options), &generation));
+        free_bytes(&settings);
+    }
+    free_bytes(&text);
+    return (jlong)(intptr_t)generation;
+}
+
+static jlong engine_submit_raw(JNIEnv *env, CLASS, jlong engine, jint model, jbyteArray array, jboolean parse_special,
+                               jlong options) {
+    siskin_generation *generation = NULL;
+    struct bytes text;
+    if (!read_bytes(env, array, &text)) return 0;
+    throw_if_error(env, siskin_engine_submit_raw(ENGINE(engine), (uint32_t)model, text.data, text.length, parse_special,
+                                                 OPTIONS(options), &generation));
+    free_bytes(&text);
+    return (jlong)(intptr_t)generation;
+}
+
+static jlong engine_submit_tokens(JNIEnv *env, CLASS, jlong engine, jint model, jintArray array, jlong options) {
+    siskin_generation *generation = NULL;
+    uint32_t *ids;
+    size_t count;
+    if (!read_ids(env, array, &ids, &count)) return 0;
+    throw_if_error(env, siskin_engine_submit_tokens(ENGINE(engine), (uint32_t)model, ids, count, OPTIONS(options),
+                                                    &generation));
+    free(ids);
+    return (jlong)(intptr_t)generation;
+}
+
+static jbyteArray engine_stats(JNIEnv *env, CLASS, jlong engine, jint model) {
+    siskin_engine_stats stats = {.struct_size = sizeof stats};
+    struct packer packer;
+    if (throw_if_error(env, siskin_engine_read_stats(ENGINE(engine), (uint32_t)model, &stats))) return NULL;
+    pack_begin(&packer);
+    pack_u64(&packer, stats.running);
+    pack_u64(&packer, stats.waiting);
+    pack_u64(&packer, stats.cached_prefixes);
+    pack_u64(&packer, stats.steps);
+    pack_u64(&packer, stats.rows);
+    pack_u64(&packer, stats.prefix_queried_tokens);
+    pack_u64(&packer, stats.prefix_hit_tokens);
+    pack_u64(&packer, stats.preemptions);
+    pack_u64(&packer, stats.drafted_tokens);
+    pack_u64(&packer, stats.accepted_tokens);
+    return pack_end(env, &packer);
+}
+
+static void engine_drain(JNIEnv *env, CLASS, jlong engine, jint milliseconds) {
+    throw_if_error(env, siskin_engine_drain(ENGINE(engine), (uint32_t)milliseconds));
+}
+
+static void engine_free(UNUSED_ENV, CLASS, jlong engine) {
+    siskin_engine_free(HANDLE(siskin_engine, engine));
+}
+
+static const JNINativeMethod METHODS[] = {
+    METHOD("create", "(J)J", engine_new),
+    METHOD("addModel", "(JJJ)I", engine_add_model),
+    METHOD("submit", "(JI[BJ)J", engine_submit),
+    METHOD("submitMessages", "(JI[BJ)J", engine_submit_messages),
+    METHOD("submitChat", "(JI[B[BJ)J", engine_submit_chat),
+    METHOD("submitRaw", "(JI[BZJ)J", engine_submit_raw),
+    METHOD("submitTokens", "(JI[IJ)J", engine_submit_tokens),
+    METHOD("stats", "(JI)[B", engine_stats),
+    METHOD("drain", "(JI)V", engine_drain),
+    METHOD("free", "(J)V", engine_free),
+};
+
+NATIVES(natives_engine, "NativeEngine", METHODS);

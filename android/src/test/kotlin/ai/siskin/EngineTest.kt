@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin
+
+import kotlinx.coroutines.async
+import kotlinx.coroutines.awaitAll
+import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.delay
+import kotlinx.coroutines.flow.first
+import kotlinx.coroutines.flow.toList
+import kotlinx.coroutines.launch
+import org.junit.Assert.assertEquals
+import org.junit.Assert.assertNull
+import org.junit.Assert.assertTrue
+import org.junit.Test
+
+class EngineTest {
+    private val prompts = listOf("Why is the sky blue?", "What is a siskin?", "Why is the sky blue? And the sea?", "\uD83D\uDE00")
+
+    private fun greedyRequest(change: RequestOptions.() -> Unit = {}) =
+        RequestOptions().apply { sampler = Sampler().apply { temperature = 0.0 }; maxTokens = 24 }.apply(change)
+
+    @Test
+    fun `concurrent requests have the answers of sessions while others are canceled`() = runTest {
+        withModel("chat") { model ->
+            val expected = prompts.map { prompt ->
+                model.greedySession(24).use { it.chat(prompt).toList().joinToString("") }
+            }
+            for (background in listOf(false, true)) Engine.create { threads = 2; backgroundThread = background }.use { engine ->
+                val served = engine.add(model) { context = 128 }
+                val canceled = launch {
+                    while (true) {
+                        val request = launch { served.generate("And so on").toList() }
+                        delay(5)
+                        request.cancelAndJoin()
+                    }
+                }
+                val answers = prompts.map { async { served.generate(it, greedyRequest()).toList().joinToString("") } }
+                assertEquals(expected, answers.awaitAll())
+                canceled.cancelAndJoin()
+                assertTrue(served.stats().steps > 0)
+                // A flow that is not collected to its end cancels its request.
+                served.generate("And so on").first()
+                engine.drain(60_000)
+                assertEquals(0, served.stats().running)
+                assertThrows<SiskinException.Overloaded> { served.submit("One more") }
+            }
+        }
+    }
+
+    @Test
+    fun `generations report tokens and reasons and can be canceled`() = runTest {
+        withModel("chat") { model ->
+            val engine = Engine.create()
+            val served = engine.add(model)
+            val session = model.greedySession(24).use { it.promptRaw("Once upon"); it.generateChunks().toList() }
+            served.submitRaw("Once upon", options = greedyRequest()).use { generation ->
+                val chunks = generateSequence { generation.nextBlocking() }.toList()
+                assertEquals(session, chunks)
+                assertEquals(FinishReason.LENGTH, generation.finishReason)
+                assertNull(generation.next())
+                assertEquals(24, generation.usage().generatedTokens)
+            }
+            served.submitTokens(model.tokenize("Once upon"), greedyRequest()).use { generation ->
+                while (generation.next() != null) Unit
+                val usage = generation.usage()
+                assertEquals(usage.promptTokens - 1, usage.cachedTokens)
+            }
+            val messages = listOf(Message("user", prompts[0]))
+            served.submit(messages, greedyRequest { structuredOutput = StructuredOutput.Choice(listOf("yes", "no")) }).use {
+                val text = generateSequence { it.nextBlocking() }.joinToString("") { chunk -> chunk.text }
+                assertTrue(text, text == "yes" || text == "no")
+            }
+            served.submitChat("""[{"role":"user","content":"Hi"}]""", options = greedyRequest()).use { generation ->
+                while (generation.next() != null) Unit
+                assertTrue(generation.message().startsWith("""{"role":"assistant""""))
+            }
+            val endless = served.submitRaw("For ever")
+            // The engine lives as long as its generations.
+            engine.close()
+            assertThrows<SiskinException.Closed> { served.submit("One more") }
+            endless.next()
+            endless.cancel()
+            while (endless.next() != null) Unit
+            assertEquals(FinishReason.CANCELED, endless.finishReason)
+            endless.close()
+            assertThrows<SiskinException.Closed> { endless.next() }
+        }
+    }
+
+    @Test
+    fun `options are checked`() = runTest {
+        withModel("chat") { model ->
+            Engine.create().use { engine ->
+                val served = engine.add(model) {
+                    context = 64
+                    maxBatchTokens = 32
+                    kvCacheType = KvCacheType.F32
+                    kvCacheMemory = 1L shl 22
+                    maxRunning = 2
+                    maxWaiting = 3
+                    draftModel = model
+                }
+                assertThrows<SiskinException.TooLong> { served.submitRaw("a".repeat(400)) }
+                assertThrows<SiskinException.Argument> { served.submit("Hi", greedyRequest { adapter = "unknown" }) }
+                assertThrows<SiskinException.Argument> { served.submit("Hi", greedyRequest { maxTokens = -1 }) }
+                val options = greedyRequest {
+                    priority = Priority.INTERACTIVE
+                    speculation = Speculation.DRAFT
+                    client = 7
+                    cacheSalt = "salt"
+                    timeout = 600_000
+                    stopStrings = listOf("\u0001\u0002")
+                }
+                val drafted = served.generate("Hi", options).toList().joinToString("")
+                val plain = greedyRequest { speculation = Speculation.OFF }
+                assertEquals(served.generate("Hi", plain).toList().joinToString(""), drafted)
+                served.submitRaw("For ever", options = RequestOptions().apply { timeout = 1; maxTokens = 1_000_000 }).use {
+                    while (it.next() != null) Unit
+                    assertTrue(it.finishReason in setOf(FinishReason.TIMEOUT, FinishReason.CONTEXT))
+                }
+            }
+            withModel("vectors") { encoder ->
+                Engine.create().use { engine -> assertThrows<SiskinException.Unsupported> { engine.add(encoder) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Engines: requests of several models that share batches.
+
+use std::ffi::c_char;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use siskin::Model;
+use siskin::serving::{Engine, FEATURE, GenerationRequest, ModelId, PromptInput};
+use siskin::template::{Message, RenderOptions};
+
+use crate::arguments::{SizedOutput, output, text, values};
+use crate::chat::ChatRequest;
+use crate::engine_options::{siskin_engine_options, siskin_served_model_options};
+use crate::error::{Outcome, PendingError, siskin_error};
+use crate::generation::{GenerationState, siskin_generation};
+use crate::guard::{self, Handle, borrow, borrow_or_default};
+use crate::model::siskin_model;
+use crate::request_options::{Options, siskin_request_options};
+
+/// Generates for many requests at once: they share forward passes, threads, memory and the KV cache of common prefixes.
+/// The tokens of a request are those that a session with the same options generates. Any number of threads may use it
+/// concurrently. Freed with `siskin_engine_free`.
+pub struct siskin_engine {
+    _opaque: [u8; 0],
+}
+
+impl Handle for siskin_engine {
+    type Inner = EngineState;
+    type Control = ();
+    const MAGIC: [u8; 8] = *b"SISKengi";
+    const NAME: &'static str = "engine";
+}
+
+/// The engine behind a handle, and its models by number.
+pub(crate) struct EngineState {
+    engine: Engine,
+    models: Mutex<Vec<(ModelId, Model)>>,
+}
+
+/// The prompt of a request, and how its response is read.
+struct Prompt {
+    input: PromptInput,
+    chat: Option<ChatRequest>,
+}
+
+impl From<PromptInput> for Prompt {
+    fn from(input: PromptInput) -> Self {
+        Self { input, chat: None }
+    }
+}
+
+impl EngineState {
+    fn model(&self, number: u32) -> Outcome<(ModelId, Model)> {
+        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = models.get(number as usize).cloned();
+        model.ok_or_else(|| PendingError::argument("model", format!("the engine has no model {number}")))
+    }
+
+    fn add(&self, id: ModelId, model: &Model) -> u32 {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        models.push((id, model.clone()));
+        models.len() as u32 - 1
+    }
+
+    fn submit(
+        &self,
+        number: u32,
+        options: GenerationRequest,
+        prompt: &dyn Fn(&Model, &GenerationRequest) -> Outcome<Prompt>,
+    ) -> Outcome<GenerationState> {
+        let (id, model) = self.model(number)?;
+        let Prompt { input, chat } = prompt(&model, &options)?;
+        let mut request = GenerationRequest { prompt: input, ..options };
+        let response = chat.map(|chat| chat.apply(&mut request));
+        let visible_tokens = request.visible_tokens.clone();
+        let stream = self.engine.submit(id, request)?;
+        Ok(GenerationState::new(stream, model, visible_tokens, response))
+    }
+}
+
+/// Counters of a model's requests. Set `struct_size` before the call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct siskin_engine_stats {
+    /// `sizeof(siskin_engine_stats)`.
+    pub struct_size: usize,
+    /// Requests that run now.
+    pub running: u64,
+    /// Requests that wait now.
+    pub waiting: u64,
+    /// Cached prefixes now.
+    pub cached_prefixes: u64,
+    /// Forward passes.
+    pub steps: u64,
+    /// Rows (tokens) of all passes.
+    pub rows: u64,
+    /// Tokens of requests when they started.
+    pub prefix_queried_tokens: u64,
+    /// Those of them that were found in the prefix cache.
+    pub prefix_hit_tokens: u64,
+    /// Preemptions: requests that made room for others, and continued later.
+    pub preemptions: u64,
+    /// Guessed tokens that passes verified.
+    pub drafted_tokens: u64,
+    /// Those of them that were right.
+    pub accepted_tokens: u64,
+}
+
+/// Creates an engine without models. `options` may be null. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built
+/// without the feature `engine`.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_new(
+    options: *const siskin_engine_options,
+    out: *mut *mut siskin_engine,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live; `out` is null or writable.
+    unsafe {
+        guard::create(out, || {
+            let options = borrow_or_default(options, |options| Ok(*options))?;
+            Ok((EngineState { engine: Engine::new(options)?, models: Mutex::default() }, ()))
+        })
+    }
+}
+
+/// Adds a decoder-only model, and reserves the memory of its KV cache and activations. `options` may be null. `number` is
+/// set to what other functions call it: 0 for the first model of the engine, then 1, and so on.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_add_model(
+    engine: *const siskin_engine,
+    model: *const siskin_model,
+    options: *const siskin_served_model_options,
+    number: *mut u32,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine`, `model` and `options` are null or live; `number` is null or writable.
+    unsafe {
+        guard::shared(engine, |state| {
+            let number = output("number", number)?;
+            let options = borrow_or_default(options, |options| Ok(options.clone()))?;
+            let added =
+                borrow(model, |model| Ok(state.add(state.engine.add_model(model, &options)?, model)))?;
+            number.write(added);
+            Ok(())
+        })
+    }
+}
+
+/// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.
+/// Special tokens in it are treated as plain text. `options` may be null. Returns `SISKIN_ERROR_OVERLOADED` if too many
+/// requests wait.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_submit(
+    engine: *const siskin_engine,
+    model: u32,
+    text: *const c_char,
+    length: usize,
+    options: *const siskin_request_options,
+    out: *mut *mut siskin_generation,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `options` are null or live; `text` is a string of `length` bytes; `out` is
+    // null or writable.
+    unsafe {
+        submit(engine, model, options, out, &|model, _| {
+            let text = self::text("text", text, length)?;
+            Ok(match model.file().template().is_some() {
+                true => messages(vec![Message::new("user", text)]),
+                false => PromptInput::Text(text.to_owned()).into(),
+            })
+        })
+    }
+}
+
+/// Submits a text to continue, bypassing the chat template. `parse_special` enables parsing of special tokens in the text:
+/// do not set it for untrusted text. `options` may be null.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_submit_raw(
+    engine: *const siskin_engine,
+    model: u32,
+    text: *const c_char,
+    length: usize,
+    parse_special: bool,
+    options: *const siskin_request_options,
+    out: *mut *mut siskin_generation,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `options` are null or live; `text` is a string of `length` bytes; `out` is
+    // null or writable.
+    unsafe {
+        submit(engine, model, options, out, &|_, _| {
+            let text = self::text("text", text, length)?.to_owned();
+            Ok(match parse_special {
+                true => PromptInput::TextWithSpecialTokens(text).into(),
+                false => PromptInput::Text(text).into(),
+            })
+        })
+    }
+}
+
+/// Submits a conversation: a JSON array of messages, as for `siskin_session_prompt_messages`. `options` may be null.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_submit_messages(
+    engine: *const siskin_engine,
+    model: u32,
+    json: *const c_char,
+    length: usize,
+    options: *const siskin_request_options,
+    out: *mut *mut siskin_generation,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `options` are null or live; `json` is a string of `length` bytes; `out` is
+    // null or writable.
+    unsafe {
+        submit(engine, model, options, out, &|_, _| {
+            Ok(messages(Message::list_from_json("messages", text("json", json, length)?)?))
+        })
+    }
+}
+
+/// Submits a conversation in which the model may call tools. `messages` and `chat_options` are those of
+/// `siskin_session_prompt_chat`, and `siskin_generation_message` returns the response. `options` may be null.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_submit_chat(
+    engine: *const siskin_engine,
+    model: u32,
+    messages: *const c_char,
+    messages_length: usize,
+    chat_options: *const c_char,
+    chat_options_length: usize,
+    options: *const siskin_request_options,
+    out: *mut *mut siskin_generation,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `options` are null or live; `messages` is a string of `messages_length` bytes;
+    // `chat_options` is a string of `chat_options_length` bytes; `out` is null or writable.
+    unsafe {
+        submit(engine, model, options, out, &|model, request| {
+            let messages = text("messages", messages, messages_length)?;
+            let chat_options = text("chat_options", chat_options, chat_options_length)?;
+            let output = request.structured_output.clone();
+            let (tokens, chat) = ChatRequest::new(model, messages, chat_options, output)?;
+            Ok(Prompt { input: PromptInput::Tokens(tokens), chat: Some(chat) })
+        })
+    }
+}
+
+/// Submits tokens to continue. `options` may be null.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_submit_tokens(
+    engine: *const siskin_engine,
+    model: u32,
+    ids: *const u32,
+    count: usize,
+    options: *const siskin_request_options,
+    out: *mut *mut siskin_generation,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `options` are null or live; `ids` is readable for `count` values; `out` is
+    // null or writable.
+    unsafe {
+        submit(engine, model, options, out, &|_, _| {
+            Ok(PromptInput::Tokens(values("ids", ids, count)?.to_vec()).into())
+        })
+    }
+}
+
+/// Reads the counters of a model's requests, as of its last forward pass.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_read_stats(
+    engine: *const siskin_engine,
+    model: u32,
+    out: *mut siskin_engine_stats,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` is null or live; `out` is null or a sized struct.
+    unsafe {
+        guard::shared(engine, |state| {
+            let result = SizedOutput::new("out", out)?;
+            let stats = state.engine.stats(state.model(model)?.0).unwrap_or_default();
+            result.write(&siskin_engine_stats {
+                struct_size: 0,
+                running: stats.running as u64,
+                waiting: stats.waiting as u64,
+                cached_prefixes: stats.cached_prefixes as u64,
+                steps: stats.steps,
+                rows: stats.rows,
+                prefix_queried_tokens: stats.prefix_queried_tokens,
+                prefix_hit_tokens: stats.prefix_hit_tokens,
+                preemptions: stats.preemptions,
+                drafted_tokens: stats.drafted_tokens,
+                accepted_tokens: stats.accepted_tokens,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Rejects further requests with `SISKIN_ERROR_OVERLOADED`, waits until the others have ended, and cancels those that have
+/// not after some milliseconds.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_drain(
+    engine: *const siskin_engine,
+    milliseconds: u32,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` is null or live.
+    unsafe {
+        guard::shared(engine, |state| {
+            state.engine.drain(Duration::from_millis(u64::from(milliseconds)));
+            Ok(())
+        })
+    }
+}
+
+/// Frees an engine. Null is ignored. Its memory is freed with the last of its generations, which may continue. An engine
+/// that another call is using is not freed.
+///
+/// # Safety
+/// The pointer contract of the crate, and the handle is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_free(engine: *mut siskin_engine) {
+    // SAFETY: pointer contract: `engine` is null or live, and not used afterwards.
+    unsafe { guard::free(engine) }
+}
+
+fn messages(messages: Vec<Message>) -> Prompt {
+    PromptInput::Messages(messages, RenderOptions::default()).into()
+}
+
+/// # Safety
+/// The pointer contract of the crate.
+unsafe fn submit(
+    engine: *const siskin_engine,
+    model: u32,
+    options: *const siskin_request_options,
+    out: *mut *mut siskin_generation,
+    prompt: &dyn Fn(&Model, &GenerationRequest) -> Outcome<Prompt>,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `options` are null or live; `out` is null or writable.
+    unsafe {
+        guard::create(out, || {
+            if !FEATURE.is_there {
+                return Err(FEATURE.missing().into());
+            }
+            let options = match options.is_null() {
+                true => Options::default().0,
+                false => borrow(options, |options| Ok(options.0.clone()))?,
+            };
+            let state = borrow(engine, |state| state.submit(model, options, prompt))?;
+            let control = state.handle();
+            Ok((state, control))
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! Options for engines and their models.
+
+use siskin::serving::{Drive, EngineOptions, SchedulingOptions, ServedModelOptions};
+use siskin::{KvBudget, SessionOptions};
+
+use crate::error::siskin_error;
+use crate::guard::{self, Handle, borrow};
+use crate::model::siskin_model;
+use crate::session_options::{kv_cache_type, siskin_kv_cache_type};
+
+/// Options for an engine. Null selects the defaults. Freed with `siskin_engine_options_free`.
+pub struct siskin_engine_options {
+    _opaque: [u8; 0],
+}
+
+impl Handle for siskin_engine_options {
+    type Inner = EngineOptions;
+    type Control = ();
+    const MAGIC: [u8; 8] = *b"SISKeopt";
+    const NAME: &'static str = "options";
+}
+
+/// Creates the default options.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_options_new(
+    out: *mut *mut siskin_engine_options,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `out` is null or writable.
+    unsafe { guard::create(out, || Ok((EngineOptions::default(), ()))) }
+}
+
+/// Sets the number of compute threads, which all models share. 0 (the default) means the number of the first model.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_options_set_threads(
+    options: *mut siskin_engine_options,
+    threads: u32,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.threads = threads as usize;
+            Ok(())
+        })
+    }
+}
+
+/// Sets whether a thread of the engine runs the forward passes. Otherwise the threads that wait for chunks run them: one for
+/// all, while the others wait. Default: false.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_options_set_background_thread(
+    options: *mut siskin_engine_options,
+    enabled: bool,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.drive = if enabled { Drive::Thread } else { Drive::Caller };
+            Ok(())
+        })
+    }
+}
+
+/// Frees options. Null is ignored.
+///
+/// # Safety
+/// The pointer contract of the crate, and the options are not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_options_free(options: *mut siskin_engine_options) {
+    // SAFETY: pointer contract: `options` is null or live, and not used afterwards.
+    unsafe { guard::free(options) }
+}
+
+/// Options for a model of an engine. Null selects the defaults. Freed with `siskin_served_model_options_free`.
+pub struct siskin_served_model_options {
+    _opaque: [u8; 0],
+}
+
+impl Handle for siskin_served_model_options {
+    type Inner = ServedModelOptions;
+    type Control = ();
+    const MAGIC: [u8; 8] = *b"SISKmopt";
+    const NAME: &'static str = "options";
+}
+
+/// Creates the default options.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_new(
+    out: *mut *mut siskin_served_model_options,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `out` is null or writable.
+    unsafe { guard::create(out, || Ok((ServedModelOptions::default(), ()))) }
+}
+
+/// Sets the maximum number of tokens in a request, the prompt included. 0 (the default) means the model's context length,
+/// capped at 2048.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_context(
+    options: *mut siskin_served_model_options,
+    tokens: usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe { change_session(options, |session| session.context = tokens) }
+}
+
+/// Sets the maximum number of tokens in a batch. Larger batches are faster and take more memory; the generated text is the
+/// same. Default: 256.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_max_batch_tokens(
+    options: *mut siskin_served_model_options,
+    tokens: usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe { change_session(options, |session| session.batch = tokens) }
+}
+
+/// Sets the dtype of the KV cache. Default: f16, or f32 for models with f32 weights.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_type(
+    options: *mut siskin_served_model_options,
+    kv_cache_type: siskin_kv_cache_type,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.session.cache = self::kv_cache_type(kv_cache_type)?;
+            Ok(())
+        })
+    }
+}
+
+/// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. 0 (the default) means enough for all
+/// running requests at their maximum length.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_memory(
+    options: *mut siskin_served_model_options,
+    bytes: u64,
+) -> *mut siskin_error {
+    let bytes = Some(bytes).filter(|&bytes| bytes > 0);
+    let budget = bytes.map(|bytes| KvBudget { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) });
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.kv_budget = budget;
+            Ok(())
+        })
+    }
+}
+
+/// Sets the maximum number of requests that run at the same time. 0 (the default) means 16.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_max_running(
+    options: *mut siskin_served_model_options,
+    requests: usize,
+) -> *mut siskin_error {
+    let max_running = if requests == 0 { SchedulingOptions::default().max_running } else { requests };
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe { change_scheduling(options, |scheduling| scheduling.max_running = max_running) }
+}
+
+/// Sets the maximum number of requests that wait; further ones are rejected with `SISKIN_ERROR_OVERLOADED`. 0 (the default)
+/// means 256.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_max_waiting(
+    options: *mut siskin_served_model_options,
+    requests: usize,
+) -> *mut siskin_error {
+    let max_waiting = if requests == 0 { SchedulingOptions::default().max_waiting } else { requests };
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe { change_scheduling(options, |scheduling| scheduling.max_waiting = max_waiting) }
+}
+
+/// Sets the draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
+/// tokenizer, or the same one opened with skipped layers. It changes no token. Null (the default) means none.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_draft_model(
+    options: *mut siskin_served_model_options,
+    draft_model: *const siskin_model,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` and `draft_model` are null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.draft = match draft_model.is_null() {
+                true => None,
+                false => Some(borrow(draft_model, |model| Ok(model.clone()))?),
+            };
+            Ok(())
+        })
+    }
+}
+
+/// Frees options. Null is ignored.
+///
+/// # Safety
+/// The pointer contract of the crate, and the options are not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_free(options: *mut siskin_served_model_options) {
+    // SAFETY: pointer contract: `options` is null or live, and not used afterwards.
+    unsafe { guard::free(options) }
+}
+
+/// # Safety
+/// The pointer contract of the crate.
+unsafe fn change_session(
+    options: *mut siskin_served_model_options,
+    change: impl FnOnce(&mut SessionOptions),
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            change(&mut options.session);
+            Ok(())
+        })
+    }
+}
+
+/// # Safety
+/// The pointer contract of the crate.
+unsafe fn change_scheduling(
+    options: *mut siskin_served_model_options,
+    change: impl FnOnce(&mut SchedulingOptions),
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            change(&mut options.scheduling);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,210 @@
+import CSiskin
+
+/// Generates for many requests at once: they share forward passes, threads, memory and the KV cache of common prefixes.
+/// The tokens of a request are those that a session with the same options generates. Any number of tasks may use it.
+///
+///     let engine = try Engine()
+///     let model = try await engine.add(try await Model(contentsOf: url))
+///     async let first = model.response(to: "Why is the sky blue?")
+///     async let second = model.response(to: "What is a siskin?")
+///     print(try await first, try await second)
+///
+/// Closing an engine does not end its generations.
+public final class Engine: Sendable {
+    let handle: NativeHandle
+
+    /// Creates an engine without models.
+    public init(options: EngineOptions = EngineOptions()) throws(SiskinError) {
+        let options = try options.makeNative()
+        let engine = try options.use { options throws(SiskinError) in
+            try makeHandle { siskin_engine_new(options, &$0) }
+        }
+        handle = NativeHandle(engine, "engine", free: { siskin_engine_free($0) })
+    }
+
+    /// Closes the engine; later calls throw.
+    public func close() { handle.close() }
+
+    /// Adds a decoder-only model, and reserves the memory of its KV cache.
+    public func add(
+        _ model: Model,
+        options: ServedModelOptions = ServedModelOptions()
+    ) async throws(SiskinError) -> ServedModel {
+        try await runInBackground { _ throws(SiskinError) in
+            let options = try options.makeNative()
+            let number = try self.handle.use { engine throws(SiskinError) in
+                try model.handle.use { model throws(SiskinError) in
+                    try options.use { options throws(SiskinError) in
+                        var number: UInt32 = 0
+                        try check(siskin_engine_add_model(engine, model, options, &number))
+                        return number
+                    }
+                }
+            }
+            return ServedModel(engine: self, number: number)
+        }
+    }
+
+    /// Rejects further requests with `SiskinError.Code.overloaded`, waits until the others have ended, and cancels those
+    /// that have not after `milliseconds`.
+    public func drain(milliseconds: Int) async throws(SiskinError) {
+        let limit: UInt32 = try native(milliseconds, "milliseconds")
+        try await runInBackground { _ throws(SiskinError) in
+            try self.handle.use { engine throws(SiskinError) in try check(siskin_engine_drain(engine, limit)) }
+        }
+    }
+}
+
+/// A model of an engine.
+public struct ServedModel: Sendable {
+    /// The engine.
+    public let engine: Engine
+    private let number: UInt32
+
+    init(engine: Engine, number: UInt32) { (self.engine, self.number) = (engine, number) }
+
+    /// Submits a prompt and returns the text of the response. Canceling the task cancels the request.
+    public func response(
+        to text: String,
+        options: RequestOptions = RequestOptions()
+    ) async throws(SiskinError) -> String {
+        let generation = try submit(text, options: options)
+        var response = ""
+        while let chunk = try await generation.next() { response += chunk.text }
+        if await generation.finishReason == .canceled {
+            throw SiskinError(.canceled, location: "request", message: "was canceled")
+        }
+        return response
+    }
+
+    /// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.
+    /// Special tokens in it are treated as plain text. Throws `SiskinError.Code.overloaded` if too many requests wait.
+    public func submit(
+        _ text: String,
+        options: RequestOptions = RequestOptions()
+    ) throws(SiskinError) -> Generation {
+        try submit(options) { engine, options, generation in
+            withUTF8(text) { siskin_engine_submit(engine, number, $0, $1, options, &generation) }
+        }
+    }
+
+    /// Submits a conversation.
+    public func submit(
+        _ messages: [Message],
+        options: RequestOptions = RequestOptions()
+    ) throws(SiskinError) -> Generation {
+        let json = try Message.json(messages)
+        return try submit(options) { engine, options, generation in
+            withUTF8(json) { siskin_engine_submit_messages(engine, number, $0, $1, options, &generation) }
+        }
+    }
+
+    /// Submits a conversation in which the model may call tools; `Generation.message()` returns the response.
+    ///
+    /// - Parameters:
+    ///   - messages: A JSON array of messages in OpenAI's form.
+    ///   - chatOptions: A JSON object as for `Session.prompt(chat:options:)`, or an empty text.
+    public func submit(
+        chat messages: String,
+        chatOptions: String = "",
+        options: RequestOptions = RequestOptions()
+    ) throws(SiskinError) -> Generation {
+        try submit(options) { engine, options, generation in
+            withUTF8(messages) { text, length in
+                withUTF8(chatOptions) {
+                    siskin_engine_submit_chat(engine, number, text, length, $0, $1, options, &generation)
+                }
+            }
+        }
+    }
+
+    /// Submits a text to continue, bypassing the chat template.
+    ///
+    /// - Parameter parsingControlTokens: Whether special tokens in the text are parsed. Do not enable it for untrusted
+    ///   text.
+    public func submit(
+        raw text: String,
+        parsingControlTokens: Bool = false,
+        options: RequestOptions = RequestOptions()
+    ) throws(SiskinError) -> Generation {
+        try submit(options) { engine, options, generation in
+            withUTF8(text) {
+                siskin_engine_submit_raw(engine, number, $0, $1, parsingControlTokens, options, &generation)
+            }
+        }
+    }
+
+    /// Submits tokens to continue.
+    public func submit(
+        tokens: [UInt32],
+        options: RequestOptions = RequestOptions()
+    ) throws(SiskinError) -> Generation {
+        try submit(options) { engine, options, generation in
+            siskin_engine_submit_tokens(engine, number, tokens, tokens.count, options, &generation)
+        }
+    }
+
+    /// Returns the counters of the model's requests, as of its last forward pass.
+    public func stats() throws(SiskinError) -> EngineStats {
+        try engine.handle.use { engine throws(SiskinError) in
+            EngineStats(try readStruct(siskin_engine_stats(), \.struct_size) {
+                siskin_engine_read_stats(engine, number, &$0)
+            })
+        }
+    }
+
+    private func submit(
+        _ options: RequestOptions,
+        _ submit: (_ engine: OpaquePointer, _ options: OpaquePointer, _ out: inout OpaquePointer?) -> OpaquePointer?
+    ) throws(SiskinError) -> Generation {
+        let options = try options.makeNative()
+        let generation = try engine.handle.use { engine throws(SiskinError) in
+            try options.use { options throws(SiskinError) in try makeHandle { submit(engine, options, &$0) } }
+        }
+        let handle = NativeHandle(generation, "generation", free: { siskin_generation_free($0) })
+        let cancel = try handle.use { generation throws(SiskinError) in
+            try makeHandle { siskin_generation_cancel_handle(generation, &$0) }
+        }
+        return Generation(
+            handle: handle,
+            cancelHandle: NativeHandle(cancel, "cancel handle", free: { siskin_cancel_handle_free($0) })
+        )
+    }
+}
+
+/// Counters of a model's requests.
+public struct EngineStats: Sendable, Hashable {
+    /// Requests that run now.
+    public let running: Int
+    /// Requests that wait now.
+    public let waiting: Int
+    /// Cached prefixes now.
+    public let cachedPrefixes: Int
+    /// Forward passes.
+    public let steps: Int
+    /// Rows (tokens) of all passes.
+    public let rows: Int
+    /// Tokens of requests when they started.
+    public let prefixQueriedTokens: Int
+    /// Those of them that were found in the prefix cache.
+    public let prefixHitTokens: Int
+    /// Preemptions: requests that made room for others, and continued later.
+    public let preemptions: Int
+    /// Guessed tokens that passes verified.
+    public let draftedTokens: Int
+    /// Those of them that were right.
+    public let acceptedTokens: Int
+
+    init(_ stats: siskin_engine_stats) {
+        running = Int(clamping: stats.running)
+        waiting = Int(clamping: stats.waiting)
+        cachedPrefixes = Int(clamping: stats.cached_prefixes)
+        steps = Int(clamping: stats.steps)
+        rows = Int(clamping: stats.rows)
+        prefixQueriedTokens = Int(clamping: stats.prefix_queried_tokens)
+        prefixHitTokens = Int(clamping: stats.prefix_hit_tokens)
+        preemptions = Int(clamping: stats.preemptions)
+        draftedTokens = Int(clamping: stats.drafted_tokens)
+        acceptedTokens = Int(clamping: stats.accepted_tokens)
+    }
+}

@@ -1,0 +1,107 @@
+import XCTest
+
+@testable import Siskin
+
+final class EngineTests: XCTestCase {
+    private let prompts = ["Why is the sky blue?", "What is a siskin?", "Why is the sky blue? And the sea?", "😀"]
+    private let greedyRequest = RequestOptions(maxTokens: 24, sampler: .greedy)
+
+    func testConcurrentRequestsHaveTheAnswersOfSessions() async throws {
+        let model = try await chatModel()
+        var expected: [String] = []
+        for prompt in prompts {
+            let session = try await Session(model: model, options: greedy())
+            expected.append(try await collect(session.chat(prompt)).text)
+        }
+        for backgroundThread in [false, true] {
+            let engine = try Engine(options: EngineOptions(threads: 2, backgroundThread: backgroundThread))
+            let served = try await engine.add(model, options: ServedModelOptions(context: 128))
+            let canceled = Task {
+                while !Task.isCancelled {
+                    let request = Task { try await served.response(to: "And so on") }
+                    try? await Task.sleep(for: .milliseconds(5))
+                    request.cancel()
+                    _ = try? await request.value
+                }
+            }
+            let answers = try await withThrowingTaskGroup(of: (Int, String).self) { group in
+                for (index, prompt) in prompts.enumerated() {
+                    group.addTask { [greedyRequest] in
+                        (index, try await served.response(to: prompt, options: greedyRequest))
+                    }
+                }
+                return try await group.reduce(into: [Int: String]()) { $0[$1.0] = $1.1 }
+            }
+            canceled.cancel()
+            await canceled.value
+            XCTAssertEqual(prompts.indices.map { answers[$0] }, expected)
+            try await engine.drain(milliseconds: 60_000)
+            XCTAssertEqual(try served.stats().running, 0)
+            XCTAssertGreaterThan(try served.stats().steps, 0)
+            await assertThrows(.overloaded) { try served.submit("One more") }
+        }
+    }
+
+    func testGenerationsReportTokensAndReasonsAndCanBeCanceled() async throws {
+        let model = try await chatModel()
+        let engine = try Engine()
+        let served = try await engine.add(model)
+        let session = try await Session(model: model, options: greedy())
+        let expected = try await collect(session.complete("Once upon"))
+        let raw = try served.submit(raw: "Once upon", options: greedyRequest)
+        let answer = try await collect(raw.chunks())
+        XCTAssertEqual(answer, expected)
+        let usage = try await raw.usage()
+        XCTAssertEqual(usage.generatedTokens, 24)
+        let tokens = try served.submit(tokens: try model.tokenize("Once upon"), options: greedyRequest)
+        let continuation = try await collect(tokens.chunks())
+        XCTAssertEqual(continuation.tokens, expected.tokens)
+        let cached = try await tokens.usage()
+        XCTAssertEqual(cached.cachedTokens, cached.promptTokens - 1)
+        var choice = greedyRequest
+        choice.structuredOutput = .choice(["yes", "no"])
+        let chosen = try await collect(try served.submit([Message(role: .user, content: "Yes?")], options: choice).chunks())
+        XCTAssertTrue(["yes", "no"].contains(chosen.text), chosen.text)
+        let chat = try served.submit(chat: "[{\"role\":\"user\",\"content\":\"Hi\"}]", options: greedyRequest)
+        _ = try await collect(chat.chunks())
+        let message = try await chat.message()
+        XCTAssertTrue(message.hasPrefix("{\"role\":\"assistant\""), message)
+
+        let endless = try served.submit(raw: "For ever")
+        // The engine lives as long as its generations.
+        engine.close()
+        await assertThrows(.state) { try served.submit("One more") }
+        _ = try await endless.next()
+        endless.cancel()
+        let rest = try await collect(endless.chunks())
+        XCTAssertEqual(rest.finishReason, .canceled)
+        await endless.close()
+        await assertThrows(.state) { try await endless.usage() }
+    }
+
+    func testOptionsAreChecked() async throws {
+        let model = try await chatModel()
+        let engine = try Engine()
+        let served = try await engine.add(
+            model,
+            options: ServedModelOptions(
+                context: 64, maxBatchTokens: 32, kvCacheType: .f32, kvCacheMemory: 1 << 22, maxRunning: 2, maxWaiting: 3,
+                draftModel: model
+            )
+        )
+        await assertThrows(.tooLong) { try served.submit(raw: String(repeating: "a", count: 400)) }
+        await assertThrows(.argument) { try served.submit("Hi", options: RequestOptions(adapter: "unknown")) }
+        await assertThrows(.argument) { try served.submit("Hi", options: RequestOptions(maxTokens: -1)) }
+        let options = RequestOptions(
+            maxTokens: 24, sampler: .greedy, stopStrings: ["\u{1}\u{2}"], priority: .interactive, client: 7,
+            cacheSalt: "salt", timeout: 600_000, speculation: .draft
+        )
+        let drafted = try await served.response(to: "Hi", options: options)
+        var plain = greedyRequest
+        plain.speculation = .off
+        let expected = try await served.response(to: "Hi", options: plain)
+        XCTAssertEqual(drafted, expected)
+        let encoder = try await Model(contentsOf: try smallModelURL("vectors"))
+        await assertThrows(.unsupported) { try await engine.add(encoder) }
+    }
+}
