@@ -1,4 +1,5 @@
-//! `--encoders`: all-MiniLM-L6-v2 at 8 bits, compared to ONNX Runtime, OpenVINO and CTranslate2.
+//! `--encoders`: all-MiniLM-L6-v2, and a BERT-base with random weights, at 8 bits, compared to ONNX Runtime, OpenVINO and
+//! CTranslate2.
 //!
 //! The peers read our ONNX export, CTranslate2 the folder. All return the last hidden states of all tokens.
 
@@ -10,6 +11,8 @@ use crate::shell::{self, Result, output, program, run};
 use std::path::{Path, PathBuf};
 
 const MODEL: &str = "minilm";
+/// The model with random weights, in the folder of models.
+const RANDOM: &str = "bert-base-random";
 const ENGINES: [&Peer; 3] = [&peers::ONNX_RUNTIME, &peers::OPENVINO, &peers::CTRANSLATE2];
 
 /// Batch sizes and sequence lengths, which the texts of a batch use in turn.
@@ -29,24 +32,40 @@ pub(super) fn compare(options: &Options) -> Result {
         return Ok(());
     }
     build()?;
-    let folder = model::bring(MODEL)?;
-    let (file, onnx) = forms(&folder)?;
+    let minilm = model::bring(MODEL)?;
+    let random = shell::models()?.join(RANDOM);
+    if !random.exists() {
+        run(program(&python, &["xtask/python/random_bert.py"]).arg(&minilm).arg(&random))?;
+    }
+    for folder in [&minilm, &random] {
+        measure(&python, &engines, folder, (threads, rounds))?;
+    }
+    Ok(())
+}
+
+/// Measures a model and prints a table.
+fn measure(python: &Path, engines: &[&Peer], folder: &Path, (threads, rounds): (usize, usize)) -> Result {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let (file, onnx) = forms(folder)?;
     let works = WORKS.map(|(texts, lengths)| format!("{texts}:{lengths}"));
     let mut ours = WORKS.map(|_| Vec::new());
     let mut theirs: Vec<Vec<Time>> = engines.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
-        eprintln!("{MODEL}, round {} of {rounds}", round + 1);
+        eprintln!("{name}, round {} of {rounds}", round + 1);
         for ((texts, lengths), reports) in WORKS.iter().zip(&mut ours) {
             reports.push(siskin(&file, &["--texts", texts, "--lengths", lengths], threads)?);
         }
         for (engine, times) in engines.iter().zip(&mut theirs) {
-            let mut script = program(&python, &["xtask/python/bench_encoders.py", engine.name]);
-            let said = output(script.arg(&folder).arg(&onnx).arg(threads.to_string()).args(&works))?;
+            let mut script = program(python, &["xtask/python/bench_encoders.py", engine.name]);
+            let said = output(script.arg(folder).arg(&onnx).arg(threads.to_string()).args(&works))?;
             times.extend(said.lines().filter_map(time));
         }
     }
     let kernels = ours[0].first().and_then(|json| value(json, "kernels")).unwrap_or_default();
-    println!("\nCPU: {}. Threads: {threads}. Medians of {rounds} rounds. Kernels: {kernels}.", cpu_name());
+    println!(
+        "\n{name}. CPU: {}. Threads: {threads}. Medians of {rounds} rounds. Kernels: {kernels}.",
+        cpu_name()
+    );
     let packages: Vec<_> = engines.iter().filter_map(|engine| engine.packages.last()).copied().collect();
     println!("{}. Milliseconds.\n", packages.join(", "));
     let names: Vec<_> = engines.iter().map(|engine| engine.name).collect();
