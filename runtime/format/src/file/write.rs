@@ -7,6 +7,8 @@ use crate::container::{HEADER_BYTES, Hash, REQUIRED, SECTION_ALIGNMENT, SECTION_
 use crate::{Error, ErrorKind, Result};
 use std::io::{Seek, SeekFrom, Write};
 
+/// Bytes of padding that are written at once.
+const PADDING_BYTES: usize = 4096;
 /// The section table entries reserved before the tensors.
 const MAX_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTION_BYTES;
 
@@ -181,10 +183,11 @@ impl<W: Write + Seek + Send> FileWriter<W> {
     }
 
     fn zeros(&mut self, count: u64) -> Result<()> {
-        const ZEROS: [u8; SECTION_ALIGNMENT as usize] = [0; SECTION_ALIGNMENT as usize];
+        // On the stack: a constant would be a part of the library.
+        let zeros = [0; PADDING_BYTES];
         let mut left = count as usize;
         while left > 0 {
-            let zeros = &ZEROS[..left.min(ZEROS.len())];
+            let zeros = &zeros[..left.min(zeros.len())];
             self.out.write_all(zeros).map_err(|error| Error::io("padding", &error))?;
             left -= zeros.len();
         }
