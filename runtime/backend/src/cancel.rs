@@ -25,12 +25,12 @@ impl CancelHandle {
 
     /// Returns whether it was canceled.
     pub fn is_canceled(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
+        self.flag.load(Ordering::Acquire)
     }
 
-    /// Cancels the running call, or the next one.
+    /// Cancels the running call, or the next one. What this thread did before is visible to one that sees it.
     pub fn cancel(&self) {
-        self.flag.store(true, Ordering::Relaxed);
+        self.flag.store(true, Ordering::Release);
     }
 
     /// Resets a cancellation that no call has consumed yet.

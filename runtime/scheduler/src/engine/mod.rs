@@ -7,7 +7,7 @@ mod sampler;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,8 @@ struct Shared {
     drive: Drive,
     /// Locked for the duration of a pass.
     runners: Mutex<ModelRunners>,
+    /// Models that no pass has seen yet: adding one does not wait for a pass.
+    added: Mutex<Vec<Box<dyn ModelRunner>>>,
     /// What other threads need of a decoder while a pass runs, by model.
     inboxes: Mutex<Vec<Arc<RequestInbox>>>,
     /// The queues of encoders.
@@ -120,6 +122,14 @@ pub struct RequestHandle {
     cancel: CancelHandle,
 }
 
+/// Cancels a request, and does not keep its engine alive.
+#[derive(Clone)]
+pub struct RequestCanceler {
+    shared: Weak<Shared>,
+    inbox: Weak<RequestInbox>,
+    cancel: CancelHandle,
+}
+
 /// Locks a mutex, also a poisoned one: a model fails all its requests after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -141,6 +151,7 @@ impl TokenEngine {
             start: Instant::now(),
             drive,
             runners: Mutex::default(),
+            added: Mutex::default(),
             inboxes: Mutex::default(),
             queues: Mutex::default(),
             steps: Mutex::default(),
@@ -292,7 +303,22 @@ impl RequestInbox {
 
 impl Shared {
     fn add(&self, runner: Box<dyn ModelRunner>) {
-        lock(&self.runners).list.push(RunningModel { runner, service: Duration::ZERO });
+        lock(&self.added).push(runner);
+        self.notify();
+    }
+
+    /// Locks the models, and takes those that were added.
+    fn runners(&self) -> MutexGuard<'_, ModelRunners> {
+        let mut runners = lock(&self.runners);
+        runners.take(&self.added);
+        runners
+    }
+
+    /// The same, unless a pass runs.
+    fn idle_runners(&self) -> Option<MutexGuard<'_, ModelRunners>> {
+        let mut runners = try_lock(&self.runners)?;
+        runners.take(&self.added);
+        Some(runners)
     }
 
     /// Returns the time since the engine was created.
@@ -301,12 +327,12 @@ impl Shared {
     }
 
     fn is_idle(&self) -> bool {
-        try_lock(&self.runners).is_some_and(|runners| runners.list.iter().all(|model| model.runner.is_idle()))
+        self.idle_runners().is_some_and(|runners| runners.list.iter().all(|model| model.runner.is_idle()))
     }
 
     /// Runs a pass, and wakes the threads that wait for it; false if no model has anything to do.
     fn step(&self) -> bool {
-        let has_run = lock(&self.runners).step(self);
+        let has_run = self.runners().step(self);
         if has_run {
             self.notify();
         }
@@ -315,7 +341,7 @@ impl Shared {
 
     /// Ends requests that were canceled; while a pass runs, its thread does so afterwards.
     fn collect(&self) {
-        if let Some(mut runners) = try_lock(&self.runners) {
+        if let Some(mut runners) = self.idle_runners() {
             let now = self.now();
             runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));
         }
@@ -346,7 +372,7 @@ impl Shared {
                 self.wait_beyond(seen);
                 continue;
             }
-            let has_run = try_lock(&self.runners).map(|mut runners| runners.step(self));
+            let has_run = self.idle_runners().map(|mut runners| runners.step(self));
             match has_run {
                 Some(true) => self.notify(),
                 Some(false) if is_ready() => return,
@@ -357,6 +383,11 @@ impl Shared {
 }
 
 impl ModelRunners {
+    fn take(&mut self, added: &Mutex<Vec<Box<dyn ModelRunner>>>) {
+        let mut added = lock(added);
+        self.list.extend(added.drain(..).map(|runner| RunningModel { runner, service: Duration::ZERO }));
+    }
+
     /// Runs a pass of the model that had the least compute time, if that has anything to run, or else of the next one.
     fn step(&mut self, shared: &Shared) -> bool {
         let Self { list, order } = self;
@@ -404,5 +435,20 @@ impl RequestHandle {
     /// Returns whether it was canceled.
     pub fn is_canceled(&self) -> bool {
         self.cancel.is_canceled()
+    }
+
+    /// Returns what cancels the request without keeping the engine alive.
+    pub fn canceler(&self) -> RequestCanceler {
+        let Self { shared, inbox, cancel } = self;
+        let (shared, inbox) = (Arc::downgrade(shared), Arc::downgrade(inbox));
+        RequestCanceler { shared, inbox, cancel: cancel.clone() }
+    }
+}
+
+impl RequestCanceler {
+    /// Cancels the request, as [`RequestHandle::cancel`]. Does nothing once the engine is gone.
+    pub fn cancel(&self) {
+        let Some((shared, inbox)) = self.shared.upgrade().zip(self.inbox.upgrade()) else { return };
+        RequestHandle { shared, inbox, cancel: self.cancel.clone() }.cancel();
     }
 }

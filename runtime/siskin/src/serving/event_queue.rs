@@ -26,6 +26,8 @@ pub(super) struct EventQueue {
     pub reader: WakerSlot,
     /// The number of prompt tokens.
     pub prompt_tokens: usize,
+    /// Those of them that were in the prefix cache, once the request has started.
+    pub cached_tokens: AtomicUsize,
 }
 
 struct QueuedEvents {
@@ -59,6 +61,7 @@ impl EventQueue {
             length: AtomicUsize::new(0),
             reader: WakerSlot::default(),
             prompt_tokens,
+            cached_tokens: AtomicUsize::new(0),
         }
     }
 

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 pub use embedding::{EmbeddingRequest, EncoderId};
 pub use event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
 pub use request::{GenerationRequest, PromptInput};
-pub use siskin_scheduler::engine::{Drive, ModelId, RequestHandle, SchedulerStats, SchedulingOptions};
+pub use siskin_scheduler::engine::{
+    Drive, ModelId, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,
+};
 pub use siskin_scheduler::policy::Admission;
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
 pub use siskin_scheduler::speculation::{
@@ -141,8 +143,8 @@ impl Engine {
         if model.graphs().encoder.is_some() || model.graphs().decoder.is_none() {
             return Err(Error::unsupported("model", "only decoder-only models run in an engine"));
         }
-        let mut shared = self.lock();
-        let thread_pool = shared.pool(self.options.threads, model)?;
+        // Not locked while memory is reserved: requests of other models are submitted meanwhile.
+        let thread_pool = self.lock().pool(self.options.threads, model)?;
         let resources = Resources { thread_pool, kv_budget: options.kv_budget };
         let sequences = options.scheduling.max_running.max(1);
         // A single request can have as many guesses as it may.
@@ -158,7 +160,7 @@ impl Engine {
         };
         let draft = options.draft.as_ref().map(draft).transpose()?;
         let id = self.engine.add_model(context, options.scheduling);
-        shared.models.push(ServedDecoder { id, model: model.clone(), draft });
+        self.lock().models.push(ServedDecoder { id, model: model.clone(), draft });
         Ok(id)
     }
 
@@ -170,10 +172,10 @@ impl Engine {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
         }
-        let mut shared = self.lock();
-        let pool = shared.pool(self.options.threads, model)?;
+        let pool = self.lock().pool(self.options.threads, model)?;
         let texts = Arc::new(EncoderQueue::new(model, options, pool)?);
         self.engine.add_encoder(Arc::clone(&texts) as Arc<dyn BatchQueue>);
+        let mut shared = self.lock();
         shared.encoders.push(texts);
         Ok(EncoderId(shared.encoders.len() - 1))
     }

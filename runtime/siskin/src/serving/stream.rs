@@ -1,6 +1,7 @@
 //! The events of a request, for its reader.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -65,7 +66,7 @@ impl GenerationStream {
             usage: StreamUsage {
                 prompt_tokens: self.queue.prompt_tokens,
                 generated_tokens: self.generated_tokens,
-                cached_tokens: 0,
+                cached_tokens: self.queue.cached_tokens.load(Ordering::Relaxed),
             },
             times: StreamTimes { end: self.submitted.elapsed(), ..StreamTimes::default() },
         }

@@ -1,6 +1,7 @@
 //! From the logits of a request to its events: sampler, detokenizer, stop strings.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::event::{StreamEnd, StreamTimes, StreamUsage};
@@ -63,6 +64,7 @@ impl StreamSampler {
 impl RequestSampler for StreamSampler {
     fn start(&mut self, cached_tokens: usize) {
         self.usage.cached_tokens = cached_tokens;
+        self.queue.cached_tokens.store(cached_tokens, Ordering::Relaxed);
         self.times.start = Some(self.submitted.elapsed());
     }
 
