@@ -10,8 +10,9 @@
 // SISKIN_ERROR_CANCELED and SISKIN_ERROR_BUSY are part of normal control flow: they are static and need not be
 // freed.
 //
-// Ownership. The caller owns the objects that `..._new`, `..._open...` and `..._cancel_handle` functions create, and
-// frees them with the `..._free` function of their type, in any order: an object keeps alive what it was created from.
+// Ownership. The caller owns the objects that `..._new`, `..._open...`, `..._cancel_handle` and
+// `siskin_engine_submit...` functions create, and frees them with the `..._free` function of their type, in any order:
+// an object keeps alive what it was created from.
 // Freeing null does nothing. Everything else is borrowed: arguments are copied as needed, and a returned pointer is
 // valid until the next call that takes its handle as a non-const pointer.
 //
@@ -183,16 +184,17 @@ siskin_error *siskin_log_set(siskin_log_function function,
 
 // Cancellation ----------------------------------------------------------------------------------------
 
-/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber, or a generation. It may outlive its target. Freed with
+/// Cancels calls on a session, encoder, seq2seq generator or transcriber, or a generation. It may outlive its target. Freed with
 /// `siskin_cancel_handle_free`.
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and the target is restored to its state before the call. A generation ends, as described for
-/// `siskin_generation_cancel`. There is one exception: if a sliding window
+/// milliseconds, and the target is restored to its state before the call. There is one exception: if a sliding window
 /// has moved or a recurrent state has changed, a canceled prompt appended to existing tokens is left partially
 /// processed; `siskin_session_stats` reports how many tokens the session holds afterward. For generic ONNX models,
 /// which run on the tract engine, cancellation takes effect only between texts. Does nothing once the target is freed.
+///
+/// If the target is a generation, its request ends for good, as described for `siskin_generation_cancel`.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -720,9 +722,9 @@ typedef enum siskin_finish_reason {
     SISKIN_FINISH_REASON_LENGTH = 3,
     /// The context is full.
     SISKIN_FINISH_REASON_CONTEXT = 4,
-    /// The time of a request to an engine was over.
+    /// The timeout of a request to an engine expired.
     SISKIN_FINISH_REASON_TIMEOUT = 5,
-    /// A request to an engine was canceled, or its chunks were not taken for too long.
+    /// A request to an engine was canceled.
     SISKIN_FINISH_REASON_CANCELED = 6,
 } siskin_finish_reason;
 
@@ -1492,13 +1494,15 @@ SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_kv_cache_type(siskin_served_model_options *options,
                                                             siskin_kv_cache_type kv_cache_type);
 
-/// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. 0 (the default) means enough for all
-/// running requests at their maximum length.
+/// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves what
+/// its prompt and its maximum number of tokens need. 0 (the default) means enough for all running requests at the maximum
+/// length.
 SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_kv_cache_memory(siskin_served_model_options *options,
                                                               uint64_t bytes);
 
-/// Sets the maximum number of requests that run at the same time. 0 (the default) means 16.
+/// Sets the maximum number of requests that run at the same time, at most half of the tokens in a batch. 0 (the default)
+/// means 4.
 SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_max_running(siskin_served_model_options *options,
                                                           size_t requests);
@@ -1625,15 +1629,16 @@ typedef struct siskin_generation_usage {
     size_t struct_size;
     /// Tokens of the prompt.
     uint64_t prompt_tokens;
-    /// Those of them that were found in the prefix cache; 0 before the end.
+    /// How many of these were found in the prefix cache; 0 before the end.
     uint64_t cached_tokens;
     /// Generated tokens that `siskin_generation_next` has returned; at the end, all.
     uint64_t generated_tokens;
 } siskin_generation_usage;
 
 /// Waits for the next chunk of the response. Unless the engine has a thread of its own, the calling thread runs forward
-/// passes for all requests meanwhile. After the last chunk, `done` is set. Chunks are kept until they are taken: a request
-/// whose chunks are not taken is paused, and after half a minute canceled.
+/// passes for all requests meanwhile. After the last chunk, `done` is set. Chunks are kept until they are taken; while 256
+/// are not, the request is paused. After an error other than `SISKIN_ERROR_BUSY` the response has failed, and further calls
+/// return the error again.
 SISKIN_NODISCARD
 siskin_error *siskin_generation_next(siskin_generation *generation,
                                      siskin_text_chunk *out);
@@ -1650,11 +1655,13 @@ SISKIN_NODISCARD
 siskin_error *siskin_generation_read_usage(const siskin_generation *generation,
                                            siskin_generation_usage *out);
 
-/// Cancels the request, within milliseconds: chunks that are there come first, then the last, with
-/// `SISKIN_FINISH_REASON_CANCELED`. It cannot be continued. Other requests are not affected.
+/// Cancels the request for good, without affecting others. Chunks already generated are returned first, then the last, with
+/// `SISKIN_FINISH_REASON_CANCELED`: within milliseconds, except to a thread that runs a forward pass for other requests,
+/// which returns after the pass.
 ///
 /// Threads: any, at any time during the generation's lifetime.
-SISKIN_NODISCARD siskin_error *siskin_generation_cancel(const siskin_generation *generation);
+SISKIN_NODISCARD
+siskin_error *siskin_generation_cancel(const siskin_generation *generation);
 
 /// Creates a handle that cancels the request and may outlive the generation. `siskin_cancel_handle_reset` has no effect
 /// on it.
@@ -1691,13 +1698,13 @@ typedef struct siskin_engine_stats {
     uint64_t rows;
     /// Tokens of requests when they started.
     uint64_t prefix_queried_tokens;
-    /// Those of them that were found in the prefix cache.
+    /// How many of these were found in the prefix cache.
     uint64_t prefix_hit_tokens;
     /// Preemptions: requests that made room for others, and continued later.
     uint64_t preemptions;
     /// Guessed tokens that passes verified.
     uint64_t drafted_tokens;
-    /// Those of them that were right.
+    /// How many of these were correct.
     uint64_t accepted_tokens;
 } siskin_engine_stats;
 
@@ -1709,8 +1716,8 @@ SISKIN_NODISCARD
 siskin_error *siskin_engine_new(const siskin_engine_options *options,
                                 siskin_engine **out);
 
-/// Adds a decoder-only model, and reserves the memory of its KV cache and activations. `options` may be null. `number` is
-/// set to what other functions call it: 0 for the first model of the engine, then 1, and so on.
+/// Adds a decoder-only model, and reserves the memory of its KV cache and activations. `options` may be null. `number`
+/// receives the index by which other functions refer to the model: 0 for the first model of the engine, then 1, and so on.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -1721,7 +1728,7 @@ siskin_error *siskin_engine_add_model(const siskin_engine *engine,
 
 /// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.
 /// Special tokens in it are treated as plain text. `options` may be null. Returns `SISKIN_ERROR_OVERLOADED` if too many
-/// requests wait.
+/// requests wait, if the timeout of the request would expire before it starts, and after `siskin_engine_drain`.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -1789,8 +1796,8 @@ siskin_error *siskin_engine_read_stats(const siskin_engine *engine,
                                        uint32_t model,
                                        siskin_engine_stats *out);
 
-/// Rejects further requests with `SISKIN_ERROR_OVERLOADED`, waits until the others have ended, and cancels those that have
-/// not after some milliseconds.
+/// Rejects further requests from now on, waits until the others have ended, and cancels any that are still running after
+/// `milliseconds`, such as those whose chunks are not taken.
 ///
 /// Threads: any.
 SISKIN_NODISCARD

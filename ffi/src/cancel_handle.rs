@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin::CancelHandle;
-use siskin::serving::RequestHandle;
+use siskin::serving::RequestCanceler;
 
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_PAUSED, siskin_error};
 use crate::guard::{self, Handle};
 
-/// Cancels calls on a session, an encoder, a seq2seq generator or a transcriber, or a generation. It may outlive its target. Freed with
+/// Cancels calls on a session, encoder, seq2seq generator or transcriber, or a generation. It may outlive its target. Freed with
 /// `siskin_cancel_handle_free`.
 pub struct siskin_cancel_handle {
     _opaque: [u8; 0],
@@ -26,7 +26,7 @@ pub(crate) enum Canceler {
     /// Calls on an object.
     Calls(CancelHandle),
     /// A request of an engine.
-    Request(RequestHandle),
+    Request(RequestCanceler),
 }
 
 impl Canceler {
@@ -88,11 +88,12 @@ impl RunControl {
 }
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
-/// milliseconds, and the target is restored to its state before the call. A generation ends, as described for
-/// `siskin_generation_cancel`. There is one exception: if a sliding window
+/// milliseconds, and the target is restored to its state before the call. There is one exception: if a sliding window
 /// has moved or a recurrent state has changed, a canceled prompt appended to existing tokens is left partially
 /// processed; `siskin_session_stats` reports how many tokens the session holds afterward. For generic ONNX models,
 /// which run on the tract engine, cancellation takes effect only between texts. Does nothing once the target is freed.
+///
+/// If the target is a generation, its request ends for good, as described for `siskin_generation_cancel`.
 ///
 /// Threads: any, at any time.
 ///
@@ -108,7 +109,8 @@ pub unsafe extern "C" fn siskin_cancel_handle_cancel(
         guard::control(cancel_handle, |handle| {
             match handle {
                 Canceler::Calls(cancel) => cancel.cancel(),
-                Canceler::Request(request) => request.cancel(),
+                // A copy: the host may free the handle as soon as it sees the cancellation.
+                Canceler::Request(request) => request.clone().cancel(),
             }
             Ok(())
         })

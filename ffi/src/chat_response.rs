@@ -13,6 +13,9 @@ pub(crate) struct ChatResponse {
     #[cfg(not(feature = "tools"))]
     parser: std::convert::Infallible,
     message: Message,
+    /// The end was parsed.
+    #[cfg(feature = "tools")]
+    is_finished: bool,
     /// The message in JSON.
     json: String,
 }
@@ -21,12 +24,18 @@ impl ChatResponse {
     #[cfg(feature = "tools")]
     pub(crate) fn new(parser: ResponseParser) -> Self {
         let message = Message { role: "assistant".to_owned(), ..Message::default() };
-        Self { parser, message, json: String::new() }
+        Self { parser, message, is_finished: false, json: String::new() }
     }
 
-    /// Parses the next text of the response, and replaces it by the content in it. `is_end`: it is the last.
+    /// Parses the next text of the response, and replaces it by the content in it. `is_end`: it is the last; any text after
+    /// it is ignored.
     #[cfg(feature = "tools")]
     pub(crate) fn read(&mut self, text: &mut String, is_end: bool) {
+        if std::mem::replace(&mut self.is_finished, is_end) {
+            self.is_finished = true;
+            text.clear();
+            return;
+        }
         let mut events = self.parser.push(text);
         if is_end {
             events.extend(self.parser.finish());

@@ -96,13 +96,13 @@ pub struct siskin_engine_stats {
     pub rows: u64,
     /// Tokens of requests when they started.
     pub prefix_queried_tokens: u64,
-    /// Those of them that were found in the prefix cache.
+    /// How many of these were found in the prefix cache.
     pub prefix_hit_tokens: u64,
     /// Preemptions: requests that made room for others, and continued later.
     pub preemptions: u64,
     /// Guessed tokens that passes verified.
     pub drafted_tokens: u64,
-    /// Those of them that were right.
+    /// How many of these were correct.
     pub accepted_tokens: u64,
 }
 
@@ -128,8 +128,8 @@ pub unsafe extern "C" fn siskin_engine_new(
     }
 }
 
-/// Adds a decoder-only model, and reserves the memory of its KV cache and activations. `options` may be null. `number` is
-/// set to what other functions call it: 0 for the first model of the engine, then 1, and so on.
+/// Adds a decoder-only model, and reserves the memory of its KV cache and activations. `options` may be null. `number`
+/// receives the index by which other functions refer to the model: 0 for the first model of the engine, then 1, and so on.
 ///
 /// Threads: any.
 ///
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn siskin_engine_add_model(
     unsafe {
         guard::shared(engine, |state| {
             let number = output("number", number)?;
-            let options = borrow_or_default(options, |options| Ok(options.clone()))?;
+            let options = borrow_or_default(options, |options| Ok(options.clone()))?.0;
             let added =
                 borrow(model, |model| Ok(state.add(state.engine.add_model(model, &options)?, model)))?;
             number.write(added);
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn siskin_engine_add_model(
 
 /// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.
 /// Special tokens in it are treated as plain text. `options` may be null. Returns `SISKIN_ERROR_OVERLOADED` if too many
-/// requests wait.
+/// requests wait, if the timeout of the request would expire before it starts, and after `siskin_engine_drain`.
 ///
 /// Threads: any.
 ///
@@ -336,8 +336,8 @@ pub unsafe extern "C" fn siskin_engine_read_stats(
     }
 }
 
-/// Rejects further requests with `SISKIN_ERROR_OVERLOADED`, waits until the others have ended, and cancels those that have
-/// not after some milliseconds.
+/// Rejects further requests from now on, waits until the others have ended, and cancels any that are still running after
+/// `milliseconds`, such as those whose chunks are not taken.
 ///
 /// Threads: any.
 ///
@@ -393,7 +393,7 @@ unsafe fn submit(
                 false => borrow(options, |options| Ok(options.0.clone()))?,
             };
             let state = borrow(engine, |state| state.submit(model, options, prompt))?;
-            let control = state.handle();
+            let control = state.canceler();
             Ok((state, control))
         })
     }

@@ -1,5 +1,7 @@
 //! Options for engines and their models.
 
+use std::time::Duration;
+
 use siskin::serving::{Drive, EngineOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{KvBudget, SessionOptions};
 
@@ -87,8 +89,25 @@ pub struct siskin_served_model_options {
     _opaque: [u8; 0],
 }
 
+/// The default number of requests that run at the same time: an app has fewer clients than a server.
+const MAX_RUNNING: usize = 4;
+
+/// The options behind a handle.
+#[derive(Clone)]
+pub(crate) struct ServedOptions(pub(crate) ServedModelOptions);
+
+impl Default for ServedOptions {
+    fn default() -> Self {
+        let mut options = ServedModelOptions::default();
+        options.scheduling.max_running = MAX_RUNNING;
+        // Only clients on a network vanish without freeing their requests.
+        options.scheduling.pause_limit = Duration::MAX;
+        Self(options)
+    }
+}
+
 impl Handle for siskin_served_model_options {
-    type Inner = ServedModelOptions;
+    type Inner = ServedOptions;
     type Control = ();
     const MAGIC: [u8; 8] = *b"SISKmopt";
     const NAME: &'static str = "options";
@@ -104,7 +123,7 @@ pub unsafe extern "C" fn siskin_served_model_options_new(
     out: *mut *mut siskin_served_model_options,
 ) -> *mut siskin_error {
     // SAFETY: pointer contract: `out` is null or writable.
-    unsafe { guard::create(out, || Ok((ServedModelOptions::default(), ()))) }
+    unsafe { guard::create(out, || Ok((ServedOptions::default(), ()))) }
 }
 
 /// Sets the maximum number of tokens in a request, the prompt included. 0 (the default) means the model's context length,
@@ -150,14 +169,15 @@ pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_type(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.session.cache = self::kv_cache_type(kv_cache_type)?;
+            options.0.session.cache = self::kv_cache_type(kv_cache_type)?;
             Ok(())
         })
     }
 }
 
-/// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. 0 (the default) means enough for all
-/// running requests at their maximum length.
+/// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves what
+/// its prompt and its maximum number of tokens need. 0 (the default) means enough for all running requests at the maximum
+/// length.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -172,13 +192,14 @@ pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_memory(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.kv_budget = budget;
+            options.0.kv_budget = budget;
             Ok(())
         })
     }
 }
 
-/// Sets the maximum number of requests that run at the same time. 0 (the default) means 16.
+/// Sets the maximum number of requests that run at the same time, at most half of the tokens in a batch. 0 (the default)
+/// means 4.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -188,7 +209,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_max_running(
     options: *mut siskin_served_model_options,
     requests: usize,
 ) -> *mut siskin_error {
-    let max_running = if requests == 0 { SchedulingOptions::default().max_running } else { requests };
+    let max_running = if requests == 0 { MAX_RUNNING } else { requests };
     // SAFETY: pointer contract: `options` is null or live.
     unsafe { change_scheduling(options, |scheduling| scheduling.max_running = max_running) }
 }
@@ -223,7 +244,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_draft_model(
     // SAFETY: pointer contract: `options` and `draft_model` are null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.draft = match draft_model.is_null() {
+            options.0.draft = match draft_model.is_null() {
                 true => None,
                 false => Some(borrow(draft_model, |model| Ok(model.clone()))?),
             };
@@ -251,7 +272,7 @@ unsafe fn change_session(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            change(&mut options.session);
+            change(&mut options.0.session);
             Ok(())
         })
     }
@@ -266,7 +287,7 @@ unsafe fn change_scheduling(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            change(&mut options.scheduling);
+            change(&mut options.0.scheduling);
             Ok(())
         })
     }

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use siskin::Model;
-use siskin::serving::{GenerationEvent, GenerationStream, RequestHandle, StreamEnd, StreamUsage};
+use siskin::serving::{GenerationEvent, GenerationStream, RequestCanceler, StreamEnd, StreamUsage};
 
 use crate::arguments::{SizedOutput, output};
 use crate::cancel_handle::{Canceler, siskin_cancel_handle};
@@ -23,7 +23,7 @@ pub struct siskin_generation {
 
 impl Handle for siskin_generation {
     type Inner = GenerationState;
-    type Control = RequestHandle;
+    type Control = RequestCanceler;
     const MAGIC: [u8; 8] = *b"SISKgene";
     const NAME: &'static str = "generation";
 }
@@ -54,7 +54,7 @@ pub struct siskin_generation_usage {
     pub struct_size: usize,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
-    /// Those of them that were found in the prefix cache; 0 before the end.
+    /// How many of these were found in the prefix cache; 0 before the end.
     pub cached_tokens: u64,
     /// Generated tokens that `siskin_generation_next` has returned; at the end, all.
     pub generated_tokens: u64,
@@ -83,8 +83,8 @@ impl GenerationState {
     }
 
     /// Returns what cancels the request.
-    pub(crate) fn handle(&self) -> RequestHandle {
-        self.stream.handle()
+    pub(crate) fn canceler(&self) -> RequestCanceler {
+        self.stream.handle().canceler()
     }
 
     fn next(&mut self) -> Outcome<siskin_text_chunk> {
@@ -112,11 +112,13 @@ impl GenerationState {
             }
             None => {}
         }
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone().into());
-        }
+        let has_ended = self.finish_reason != SISKIN_FINISH_REASON_NONE || self.failure.is_some();
         if let Some(chat) = &mut self.chat {
-            chat.read(&mut self.text, self.finish_reason != SISKIN_FINISH_REASON_NONE);
+            chat.read(&mut self.text, has_ended);
+        }
+        // Text that was held back comes before the error.
+        if let Some(failure) = self.failure.as_ref().filter(|_| self.text.is_empty()) {
+            return Err(failure.clone().into());
         }
         let length = self.text.len();
         self.text.push('\0');
@@ -149,8 +151,9 @@ impl GenerationState {
 }
 
 /// Waits for the next chunk of the response. Unless the engine has a thread of its own, the calling thread runs forward
-/// passes for all requests meanwhile. After the last chunk, `done` is set. Chunks are kept until they are taken: a request
-/// whose chunks are not taken is paused, and after half a minute canceled.
+/// passes for all requests meanwhile. After the last chunk, `done` is set. Chunks are kept until they are taken; while 256
+/// are not, the request is paused. After an error other than `SISKIN_ERROR_BUSY` the response has failed, and further calls
+/// return the error again.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -219,8 +222,9 @@ pub unsafe extern "C" fn siskin_generation_read_usage(
     }
 }
 
-/// Cancels the request, within milliseconds: chunks that are there come first, then the last, with
-/// `SISKIN_FINISH_REASON_CANCELED`. It cannot be continued. Other requests are not affected.
+/// Cancels the request for good, without affecting others. Chunks already generated are returned first, then the last, with
+/// `SISKIN_FINISH_REASON_CANCELED`: within milliseconds, except to a thread that runs a forward pass for other requests,
+/// which returns after the pass.
 ///
 /// Threads: any, at any time during the generation's lifetime.
 ///
@@ -231,8 +235,9 @@ pub unsafe extern "C" fn siskin_generation_read_usage(
 pub unsafe extern "C" fn siskin_generation_cancel(generation: *const siskin_generation) -> *mut siskin_error {
     // SAFETY: pointer contract: `generation` is null or live.
     unsafe {
-        guard::control(generation, |handle| {
-            handle.cancel();
+        guard::control(generation, |canceler| {
+            // A copy: the host may free the generation as soon as it sees the cancellation.
+            canceler.clone().cancel();
             Ok(())
         })
     }
@@ -252,7 +257,7 @@ pub unsafe extern "C" fn siskin_generation_cancel_handle(
     out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
     // SAFETY: pointer contract: `generation` is null or live; `out` is null or writable.
-    unsafe { Canceler::of(generation, out, |handle| Canceler::Request(handle.clone())) }
+    unsafe { Canceler::of(generation, out, |canceler| Canceler::Request(canceler.clone())) }
 }
 
 /// Frees a generation, and cancels its request unless that has ended. Null is ignored. A generation that another call is

@@ -63,9 +63,9 @@ pub const SISKIN_FINISH_REASON_STOP: siskin_finish_reason = 2;
 pub const SISKIN_FINISH_REASON_LENGTH: siskin_finish_reason = 3;
 /// The context is full.
 pub const SISKIN_FINISH_REASON_CONTEXT: siskin_finish_reason = 4;
-/// The time of a request to an engine was over.
+/// The timeout of a request to an engine expired.
 pub const SISKIN_FINISH_REASON_TIMEOUT: siskin_finish_reason = 5;
-/// A request to an engine was canceled, or its chunks were not taken for too long.
+/// A request to an engine was canceled.
 pub const SISKIN_FINISH_REASON_CANCELED: siskin_finish_reason = 6;
 
 /// A candidate for the next token.

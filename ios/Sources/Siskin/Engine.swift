@@ -9,6 +9,9 @@ import CSiskin
 ///     async let second = model.response(to: "What is a siskin?")
 ///     print(try await first, try await second)
 ///
+/// Apps with a user interface should set `EngineOptions.backgroundThread`: a canceled request then ends within
+/// milliseconds, whereas a thread that computes for other requests as well returns after the pass.
+///
 /// Closing an engine does not end its generations.
 public final class Engine: Sendable {
     let handle: NativeHandle
@@ -45,8 +48,8 @@ public final class Engine: Sendable {
         }
     }
 
-    /// Rejects further requests with `SiskinError.Code.overloaded`, waits until the others have ended, and cancels those
-    /// that have not after `milliseconds`.
+    /// Rejects further requests with `SiskinError.Code.overloaded` from now on, waits until the others have ended, and
+    /// cancels any that are still running after `milliseconds`, such as those whose chunks are not taken.
     public func drain(milliseconds: Int) async throws(SiskinError) {
         let limit: UInt32 = try native(milliseconds, "milliseconds")
         try await runInBackground { _ throws(SiskinError) in
@@ -63,27 +66,41 @@ public struct ServedModel: Sendable {
 
     init(engine: Engine, number: UInt32) { (self.engine, self.number) = (engine, number) }
 
-    /// Submits a prompt and returns the text of the response. Canceling the task cancels the request.
+    /// Submits a prompt and returns the text of the response. Canceling the task cancels the request. A response that is
+    /// canceled, or whose timeout expires, throws `SiskinError.Code.canceled`.
     public func response(
         to text: String,
         options: RequestOptions = RequestOptions()
     ) async throws(SiskinError) -> String {
-        let generation = try submit(text, options: options)
-        var response = ""
-        while let chunk = try await generation.next() { response += chunk.text }
-        if await generation.finishReason == .canceled {
-            throw SiskinError(.canceled, location: "request", message: "was canceled")
+        try await wholeText(of: submit(text, options: options))
+    }
+
+    /// Submits a conversation and returns the text of the response.
+    public func response(
+        to messages: [Message],
+        options: RequestOptions = RequestOptions()
+    ) async throws(SiskinError) -> String {
+        try await wholeText(of: submit(messages, options: options))
+    }
+
+    private func wholeText(of generation: Generation) async throws(SiskinError) -> String {
+        var text = ""
+        while let chunk = try await generation.next() { text += chunk.text }
+        switch await generation.finishReason {
+        case .canceled: throw SiskinError(.canceled, location: "request", message: "was canceled")
+        case .timeout: throw SiskinError(.canceled, location: "request", message: "its timeout expired")
+        default: return text
         }
-        return response
     }
 
     /// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.
-    /// Special tokens in it are treated as plain text. Throws `SiskinError.Code.overloaded` if too many requests wait.
+    /// Special tokens in it are treated as plain text. Throws `SiskinError.Code.overloaded` if too many requests wait, if
+    /// the timeout of the request would expire before it starts, and after `Engine.drain(milliseconds:)`.
     public func submit(
         _ text: String,
         options: RequestOptions = RequestOptions()
-    ) throws(SiskinError) -> Generation {
-        try submit(options) { engine, options, generation in
+    ) async throws(SiskinError) -> Generation {
+        try await submit(options) { engine, options, generation in
             withUTF8(text) { siskin_engine_submit(engine, number, $0, $1, options, &generation) }
         }
     }
@@ -92,9 +109,9 @@ public struct ServedModel: Sendable {
     public func submit(
         _ messages: [Message],
         options: RequestOptions = RequestOptions()
-    ) throws(SiskinError) -> Generation {
+    ) async throws(SiskinError) -> Generation {
         let json = try Message.json(messages)
-        return try submit(options) { engine, options, generation in
+        return try await submit(options) { engine, options, generation in
             withUTF8(json) { siskin_engine_submit_messages(engine, number, $0, $1, options, &generation) }
         }
     }
@@ -108,8 +125,8 @@ public struct ServedModel: Sendable {
         chat messages: String,
         chatOptions: String = "",
         options: RequestOptions = RequestOptions()
-    ) throws(SiskinError) -> Generation {
-        try submit(options) { engine, options, generation in
+    ) async throws(SiskinError) -> Generation {
+        try await submit(options) { engine, options, generation in
             withUTF8(messages) { text, length in
                 withUTF8(chatOptions) {
                     siskin_engine_submit_chat(engine, number, text, length, $0, $1, options, &generation)
@@ -126,8 +143,8 @@ public struct ServedModel: Sendable {
         raw text: String,
         parsingControlTokens: Bool = false,
         options: RequestOptions = RequestOptions()
-    ) throws(SiskinError) -> Generation {
-        try submit(options) { engine, options, generation in
+    ) async throws(SiskinError) -> Generation {
+        try await submit(options) { engine, options, generation in
             withUTF8(text) {
                 siskin_engine_submit_raw(engine, number, $0, $1, parsingControlTokens, options, &generation)
             }
@@ -138,8 +155,8 @@ public struct ServedModel: Sendable {
     public func submit(
         tokens: [UInt32],
         options: RequestOptions = RequestOptions()
-    ) throws(SiskinError) -> Generation {
-        try submit(options) { engine, options, generation in
+    ) async throws(SiskinError) -> Generation {
+        try await submit(options) { engine, options, generation in
             siskin_engine_submit_tokens(engine, number, tokens, tokens.count, options, &generation)
         }
     }
@@ -153,22 +170,27 @@ public struct ServedModel: Sendable {
         }
     }
 
+    /// Submits a request outside the cooperative thread pool: rendering and tokenizing a prompt takes time.
     private func submit(
         _ options: RequestOptions,
-        _ submit: (_ engine: OpaquePointer, _ options: OpaquePointer, _ out: inout OpaquePointer?) -> OpaquePointer?
-    ) throws(SiskinError) -> Generation {
-        let options = try options.makeNative()
-        let generation = try engine.handle.use { engine throws(SiskinError) in
-            try options.use { options throws(SiskinError) in try makeHandle { submit(engine, options, &$0) } }
+        _ submit: @escaping @Sendable (
+            _ engine: OpaquePointer, _ options: OpaquePointer, _ out: inout OpaquePointer?
+        ) -> OpaquePointer?
+    ) async throws(SiskinError) -> Generation {
+        try await runInBackground { _ throws(SiskinError) in
+            let options = try options.makeNative()
+            let generation = try engine.handle.use { engine throws(SiskinError) in
+                try options.use { options throws(SiskinError) in try makeHandle { submit(engine, options, &$0) } }
+            }
+            let handle = NativeHandle(generation, "generation", free: { siskin_generation_free($0) })
+            let cancel = try handle.use { generation throws(SiskinError) in
+                try makeHandle { siskin_generation_cancel_handle(generation, &$0) }
+            }
+            return Generation(
+                handle: handle,
+                cancelHandle: NativeHandle(cancel, "cancel handle", free: { siskin_cancel_handle_free($0) })
+            )
         }
-        let handle = NativeHandle(generation, "generation", free: { siskin_generation_free($0) })
-        let cancel = try handle.use { generation throws(SiskinError) in
-            try makeHandle { siskin_generation_cancel_handle(generation, &$0) }
-        }
-        return Generation(
-            handle: handle,
-            cancelHandle: NativeHandle(cancel, "cancel handle", free: { siskin_cancel_handle_free($0) })
-        )
     }
 }
 
@@ -186,13 +208,13 @@ public struct EngineStats: Sendable, Hashable {
     public let rows: Int
     /// Tokens of requests when they started.
     public let prefixQueriedTokens: Int
-    /// Those of them that were found in the prefix cache.
+    /// How many of these were found in the prefix cache.
     public let prefixHitTokens: Int
     /// Preemptions: requests that made room for others, and continued later.
     public let preemptions: Int
     /// Guessed tokens that passes verified.
     public let draftedTokens: Int
-    /// Those of them that were right.
+    /// How many of these were correct.
     public let acceptedTokens: Int
 
     init(_ stats: siskin_engine_stats) {

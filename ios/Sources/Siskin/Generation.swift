@@ -3,7 +3,7 @@ import CSiskin
 /// The response to a request of an engine. Its calls run on a thread of its own. Once it is closed or deinitialized, the
 /// request is canceled unless it has ended.
 ///
-/// Chunks are kept until they are taken: a request whose chunks are not taken is paused, and after half a minute canceled.
+/// Chunks are kept until they are taken; while 256 are not, the request is paused.
 public actor Generation {
     private let handle: NativeHandle
     private let cancelHandle: NativeHandle
@@ -38,9 +38,18 @@ public actor Generation {
         return chunk
     }
 
-    /// Streams the chunks of the response. Canceling the iterating task cancels the request.
-    public nonisolated func chunks() -> AsyncThrowingStream<TextChunk, any Error> {
-        AsyncThrowingStream { try await self.next() }
+    /// The chunks of the response. Canceling the iterating task cancels the request.
+    public nonisolated func chunks() -> Chunks { Chunks(generation: self) }
+
+    /// The chunks of a response.
+    public struct Chunks: AsyncSequence, AsyncIteratorProtocol, Sendable {
+        let generation: Generation
+
+        /// Returns the next chunk, or `nil` at the end.
+        public func next() async throws -> TextChunk? { try await generation.next() }
+
+        /// Returns the chunks that are not taken yet.
+        public func makeAsyncIterator() -> Chunks { self }
     }
 
     /// Returns the assistant's message as far as it was generated after `ServedModel.submit(chat:chatOptions:options:)`: a
@@ -63,8 +72,8 @@ public actor Generation {
         }
     }
 
-    /// Cancels the request within milliseconds. Tokens that are there are still returned by `next()`. It cannot be
-    /// continued.
+    /// Cancels the request for good. `next()` first returns chunks that were already generated, and then the last: within
+    /// milliseconds, unless its thread computes for other requests as well.
     public nonisolated func cancel() {
         try? cancelHandle.use { cancel throws(SiskinError) in try check(siskin_cancel_handle_cancel(cancel)) }
     }
@@ -73,6 +82,7 @@ public actor Generation {
     public nonisolated func close() async {
         cancel()
         handle.close()
+        cancelHandle.close()
         await waitForRunningCall()
     }
 
@@ -83,7 +93,7 @@ public actor Generation {
 public struct GenerationUsage: Sendable, Hashable {
     /// Tokens of the prompt.
     public let promptTokens: Int
-    /// Those of them that were found in the prefix cache; 0 before the end.
+    /// How many of these were found in the prefix cache; 0 before the end.
     public let cachedTokens: Int
     /// Generated tokens that `Generation.next()` has returned; at the end, all.
     public let generatedTokens: Int

@@ -47,9 +47,9 @@ public enum FinishReason: Sendable, Hashable {
     case length
     /// The context is full.
     case context
-    /// The time of a request to an engine was over.
+    /// The timeout of a request to an engine expired.
     case timeout
-    /// A request to an engine was canceled, or its chunks were not taken for too long.
+    /// A request to an engine was canceled.
     case canceled
     /// A reason that this version of the package does not know.
     case unknown(UInt32)

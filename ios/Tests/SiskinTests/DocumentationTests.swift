@@ -62,14 +62,13 @@ func answer(to question: String, within limit: Duration, session: Session) async
 func responses(to questions: [String], modelURL: URL) async throws -> [String] {
     let engine = try Engine()
     let model = try await engine.add(Model(contentsOf: modelURL), options: ServedModelOptions(maxRunning: 2))
-    let generations = try questions.map { try model.submit($0) }
-    var responses: [String] = []
-    for generation in generations {
-        var text = ""
-        for try await chunk in generation.chunks() { text += chunk.text }
-        responses.append(text)
+    return try await withThrowingTaskGroup(of: (Int, String).self) { group in
+        for (index, question) in questions.enumerated() {
+            group.addTask { (index, try await model.response(to: question)) }
+        }
+        let responses = try await group.reduce(into: [Int: String]()) { $0[$1.0] = $1.1 }
+        return questions.indices.compactMap { responses[$0] }
     }
-    return responses
 }
 
 func describeMemory(modelURL: URL) async -> String {

@@ -38,7 +38,7 @@ final class EngineTests: XCTestCase {
             try await engine.drain(milliseconds: 60_000)
             XCTAssertEqual(try served.stats().running, 0)
             XCTAssertGreaterThan(try served.stats().steps, 0)
-            await assertThrows(.overloaded) { try served.submit("One more") }
+            await assertThrows(.overloaded) { try await served.submit("One more") }
         }
     }
 
@@ -48,32 +48,32 @@ final class EngineTests: XCTestCase {
         let served = try await engine.add(model)
         let session = try await Session(model: model, options: greedy())
         let expected = try await collect(session.complete("Once upon"))
-        let raw = try served.submit(raw: "Once upon", options: greedyRequest)
-        let answer = try await collect(raw.chunks())
+        let raw = try await served.submit(raw: "Once upon", options: greedyRequest)
+        let answer = try await collect(raw)
         XCTAssertEqual(answer, expected)
         let usage = try await raw.usage()
         XCTAssertEqual(usage.generatedTokens, 24)
-        let tokens = try served.submit(tokens: try model.tokenize("Once upon"), options: greedyRequest)
-        let continuation = try await collect(tokens.chunks())
+        let tokens = try await served.submit(tokens: try model.tokenize("Once upon"), options: greedyRequest)
+        let continuation = try await collect(tokens)
         XCTAssertEqual(continuation.tokens, expected.tokens)
         let cached = try await tokens.usage()
         XCTAssertEqual(cached.cachedTokens, cached.promptTokens - 1)
         var choice = greedyRequest
         choice.structuredOutput = .choice(["yes", "no"])
-        let chosen = try await collect(try served.submit([Message(role: .user, content: "Yes?")], options: choice).chunks())
+        let chosen = try await collect(try await served.submit([Message(role: .user, content: "Yes?")], options: choice))
         XCTAssertTrue(["yes", "no"].contains(chosen.text), chosen.text)
-        let chat = try served.submit(chat: "[{\"role\":\"user\",\"content\":\"Hi\"}]", options: greedyRequest)
-        _ = try await collect(chat.chunks())
+        let chat = try await served.submit(chat: "[{\"role\":\"user\",\"content\":\"Hi\"}]", options: greedyRequest)
+        _ = try await collect(chat)
         let message = try await chat.message()
         XCTAssertTrue(message.hasPrefix("{\"role\":\"assistant\""), message)
 
-        let endless = try served.submit(raw: "For ever")
+        let endless = try await served.submit(raw: "For ever")
         // The engine lives as long as its generations.
         engine.close()
-        await assertThrows(.state) { try served.submit("One more") }
+        await assertThrows(.state) { try await served.submit("One more") }
         _ = try await endless.next()
         endless.cancel()
-        let rest = try await collect(endless.chunks())
+        let rest = try await collect(endless)
         XCTAssertEqual(rest.finishReason, .canceled)
         await endless.close()
         await assertThrows(.state) { try await endless.usage() }
@@ -89,9 +89,9 @@ final class EngineTests: XCTestCase {
                 draftModel: model
             )
         )
-        await assertThrows(.tooLong) { try served.submit(raw: String(repeating: "a", count: 400)) }
-        await assertThrows(.argument) { try served.submit("Hi", options: RequestOptions(adapter: "unknown")) }
-        await assertThrows(.argument) { try served.submit("Hi", options: RequestOptions(maxTokens: -1)) }
+        await assertThrows(.tooLong) { try await served.submit(raw: String(repeating: "a", count: 400)) }
+        await assertThrows(.argument) { try await served.submit("Hi", options: RequestOptions(adapter: "unknown")) }
+        await assertThrows(.argument) { try await served.submit("Hi", options: RequestOptions(maxTokens: -1)) }
         let options = RequestOptions(
             maxTokens: 24, sampler: .greedy, stopStrings: ["\u{1}\u{2}"], priority: .interactive, client: 7,
             cacheSalt: "salt", timeout: 600_000, speculation: .draft
@@ -104,4 +104,11 @@ final class EngineTests: XCTestCase {
         let encoder = try await Model(contentsOf: try smallModelURL("vectors"))
         await assertThrows(.unsupported) { try await engine.add(encoder) }
     }
+}
+
+/// Consumes a response to its end.
+private func collect(_ generation: Generation) async throws -> Answer {
+    var answer = Answer()
+    for try await chunk in generation.chunks() { answer.append(chunk) }
+    return answer
 }

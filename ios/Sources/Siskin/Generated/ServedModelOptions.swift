@@ -11,10 +11,11 @@ public struct ServedModelOptions: Sendable {
     public var maxBatchTokens: Int?
     /// The dtype of the KV cache. Default: f16, or f32 for models with f32 weights.
     public var kvCacheType: KVCacheType?
-    /// The memory of the KV cache in bytes, which requests and cached prefixes share. Default: enough for all running
-    /// requests at their maximum length.
+    /// The memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves
+    /// what its prompt and its maximum number of tokens need. Default: enough for all running requests at the maximum
+    /// length.
     public var kvCacheMemory: Int?
-    /// The maximum number of requests that run at the same time. Default: 16.
+    /// The maximum number of requests that run at the same time, at most half of the tokens in a batch. Default: 4.
     public var maxRunning: Int?
     /// The maximum number of requests that wait; further ones are rejected with `SiskinError.Code.overloaded`. Default:
     /// 256.

@@ -3,6 +3,7 @@ package ai.siskin
 
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.flow
+import kotlinx.coroutines.runBlocking
 
 /**
  * Generates for many requests at once: they share forward passes, threads, memory and the KV cache of common prefixes.
@@ -16,7 +17,10 @@ import kotlinx.coroutines.flow.flow
  * }
  * ```
  *
- * Closing an engine does not end its generations.
+ * Apps with a user interface should set [EngineOptions.backgroundThread]: a canceled request then ends within
+ * milliseconds, whereas a thread that computes for other requests as well returns after the pass.
+ *
+ * Closing an engine neither waits for its calls nor ends its generations.
  */
 public class Engine internal constructor(pointer: Long) :
     Handle(NativePointer("engine", pointer, 0, NativeEngine::free)) {
@@ -35,9 +39,15 @@ public class Engine internal constructor(pointer: Long) :
     public suspend fun add(model: Model, options: ServedModelOptions.() -> Unit): ServedModel =
         add(model, ServedModelOptions().apply(options))
 
+    /** Blocking variant of [add], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun addBlocking(model: Model, options: ServedModelOptions = ServedModelOptions()): ServedModel =
+        runBlocking { add(model, options) }
+
     /**
-     * Rejects further requests with [SiskinException.Overloaded], waits until the others have ended, and cancels those
-     * that have not after [milliseconds].
+     * Rejects further requests with [SiskinException.Overloaded] from now on, waits until the others have ended, and
+     * cancels any that are still running after [milliseconds], such as those whose tokens are not taken.
      */
     public suspend fun drain(milliseconds: Int): Unit = runInBackground({}, null) {
         native.withPointer { NativeEngine.drain(it, nonNegative("milliseconds", milliseconds)) }
@@ -66,7 +76,8 @@ public class ServedModel internal constructor(
 ) {
     /**
      * Streams the response to a prompt in whole characters: see [submit]. The request is submitted when the flow is
-     * collected, and canceled with the collector.
+     * collected, and canceled with the collector. Throws [SiskinException.Canceled] if its timeout expires, or if
+     * [Engine.drain] cancels it.
      */
     public fun generate(text: String, options: RequestOptions = RequestOptions()): Flow<String> =
         texts { submit(text, options) }
@@ -75,27 +86,26 @@ public class ServedModel internal constructor(
     public fun generate(messages: List<Message>, options: RequestOptions = RequestOptions()): Flow<String> =
         texts { submit(messages, options) }
 
-    private fun texts(submit: () -> Generation): Flow<String> = flow {
+    private fun texts(submit: suspend () -> Generation): Flow<String> = flow {
         submit().use { generation ->
             while (true) {
                 val chunk = generation.next() ?: break
                 if (chunk.text.isNotEmpty()) emit(chunk.text)
             }
+            generation.throwIfCut()
         }
     }
 
     /**
      * Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to
      * continue. Special tokens in it are treated as plain text. Throws [SiskinException.Overloaded] if too many requests
-     * wait.
+     * wait, if the timeout of the request would expire before it starts, and after [Engine.drain].
      */
-    @JvmOverloads
-    public fun submit(text: String, options: RequestOptions = RequestOptions()): Generation =
+    public suspend fun submit(text: String, options: RequestOptions = RequestOptions()): Generation =
         submit(options) { engine, native -> NativeEngine.submit(engine, number, text.encodeToByteArray(), native) }
 
     /** Submits a conversation. */
-    @JvmOverloads
-    public fun submit(messages: List<Message>, options: RequestOptions = RequestOptions()): Generation =
+    public suspend fun submit(messages: List<Message>, options: RequestOptions = RequestOptions()): Generation =
         submit(options) { engine, native ->
             NativeEngine.submitMessages(engine, number, messages.json().encodeToByteArray(), native)
         }
@@ -104,8 +114,7 @@ public class ServedModel internal constructor(
      * Submits a conversation in which the model may call tools. [messages] and [chatOptions] are those of
      * [Session.promptChat]; [Generation.message] returns the response.
      */
-    @JvmOverloads
-    public fun submitChat(
+    public suspend fun submitChat(
         messages: String,
         chatOptions: String = "",
         options: RequestOptions = RequestOptions(),
@@ -118,8 +127,7 @@ public class ServedModel internal constructor(
      * Submits a text to continue, bypassing the chat template. [parseSpecial] enables parsing of special tokens in the
      * text: do not set it for untrusted text.
      */
-    @JvmOverloads
-    public fun submitRaw(
+    public suspend fun submitRaw(
         text: String,
         parseSpecial: Boolean = false,
         options: RequestOptions = RequestOptions(),
@@ -128,12 +136,25 @@ public class ServedModel internal constructor(
     }
 
     /** Submits tokens to continue. */
-    @JvmOverloads
-    public fun submitTokens(tokens: IntArray, options: RequestOptions = RequestOptions()): Generation =
+    public suspend fun submitTokens(tokens: IntArray, options: RequestOptions = RequestOptions()): Generation =
         submit(options) { engine, native -> NativeEngine.submitTokens(engine, number, tokens, native) }
 
-    private inline fun submit(options: RequestOptions, crossinline submit: (Long, Long) -> Long): Generation =
-        engine.native.withPointer { pointer -> options.withNative { Generation(submit(pointer, it)) } }
+    private suspend fun submit(options: RequestOptions, submit: (Long, Long) -> Long): Generation =
+        runInBackground({}, Handle::close) {
+            engine.native.withPointer { pointer -> options.withNative { Generation(submit(pointer, it)) } }
+        }
+
+    /** Blocking variant of [submit], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun submitBlocking(text: String, options: RequestOptions = RequestOptions()): Generation =
+        runBlocking { submit(text, options) }
+
+    /** Blocking variant of [submit] with a whole conversation, for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun submitBlocking(messages: List<Message>, options: RequestOptions = RequestOptions()): Generation =
+        runBlocking { submit(messages, options) }
 
     /** Returns the counters of the model's requests, as of its last forward pass. */
     public fun stats(): EngineStats = EngineStats.read(engine.native.withPointer { NativeEngine.stats(it, number) })
@@ -154,13 +175,13 @@ public data class EngineStats internal constructor(
     public val rows: Long,
     /** Tokens of requests when they started. */
     public val prefixQueriedTokens: Long,
-    /** Those of them that were found in the prefix cache. */
+    /** How many of these were found in the prefix cache. */
     public val prefixHitTokens: Long,
     /** Preemptions: requests that made room for others, and continued later. */
     public val preemptions: Long,
     /** Guessed tokens that passes verified. */
     public val draftedTokens: Long,
-    /** Those of them that were right. */
+    /** How many of these were correct. */
     public val acceptedTokens: Long,
 ) {
     internal companion object {

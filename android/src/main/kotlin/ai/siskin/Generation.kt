@@ -8,7 +8,7 @@ import kotlinx.coroutines.sync.withLock
 /**
  * The response to a request of an [Engine]. Close it, which cancels the request unless it has ended.
  *
- * Chunks are kept until they are taken: a request whose chunks are not taken is paused, and after half a minute canceled.
+ * Chunks are kept until they are taken; while 256 are not, the request is paused.
  */
 public class Generation internal constructor(pointer: Long) :
     Handle(NativePointer("generation", pointer, NativeGeneration.cancelHandle(pointer), NativeGeneration::free)) {
@@ -26,6 +26,7 @@ public class Generation internal constructor(pointer: Long) :
     public suspend fun next(): TextChunk? = mutex.withLock {
         runInBackground(::cancel, undelivered = {}) {
             val next = native.withPointer { NextChunk.read(NativeGeneration.next(it)) }
+            if (native.isClosed) throw SiskinException.Closed(native.name)
             if (next.chunk == null) finishReason = next.finishReason
             next.chunk
         }
@@ -47,10 +48,20 @@ public class Generation internal constructor(pointer: Long) :
         mutex.withLock { GenerationUsage.read(native.withPointer(NativeGeneration::usage)) }
 
     /**
-     * Cancels the request within milliseconds, from any thread. Tokens that are there are still returned by [next]. It
-     * cannot be continued.
+     * Cancels the request for good, from any thread. [next] first returns tokens that were already generated, and then
+     * `null`: within milliseconds, unless its thread computes for other requests as well.
      */
     public fun cancel(): Unit = native.cancel()
+
+    /** Throws if the response ended before its end. */
+    internal fun throwIfCut() {
+        val reason = when (finishReason) {
+            FinishReason.TIMEOUT -> "the timeout of the request expired"
+            FinishReason.CANCELED -> "the request was canceled"
+            else -> return
+        }
+        throw SiskinException.Canceled(native.name, reason, isByCaller = false)
+    }
 }
 
 /** The tokens of a request. */
@@ -58,7 +69,7 @@ public class Generation internal constructor(pointer: Long) :
 public data class GenerationUsage internal constructor(
     /** Tokens of the prompt. */
     public val promptTokens: Long,
-    /** Those of them that were found in the prefix cache; 0 before the end. */
+    /** How many of these were found in the prefix cache; 0 before the end. */
     public val cachedTokens: Long,
     /** Generated tokens that [Generation.next] has returned; at the end, all. */
     public val generatedTokens: Long,

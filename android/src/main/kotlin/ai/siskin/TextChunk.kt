@@ -48,12 +48,12 @@ public enum class FinishReason {
     /** The context is full. */
     CONTEXT,
 
-    /** The time of a request to an [Engine] was over. */
+    /** The timeout of a request to an [Engine] expired. */
     TIMEOUT,
 
     /**
-     * [CancellableHandle.cancel] ended the response or its prompt. [Session.generateText] continues a response. A
-     * [Generation] was canceled, or its tokens were not taken for too long.
+     * [CancellableHandle.cancel] ended the response or its prompt. [Session.generateText] continues a response, except
+     * that of a [Generation].
      */
     CANCELED,
 }

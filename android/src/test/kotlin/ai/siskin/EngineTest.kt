@@ -118,6 +118,7 @@ class EngineTest {
                     while (it.next() != null) Unit
                     assertTrue(it.finishReason in setOf(FinishReason.TIMEOUT, FinishReason.CONTEXT))
                 }
+                served.submitBlocking("Hi", greedyRequest()).use { assertTrue(it.nextBlocking() != null) }
             }
             withModel("vectors") { encoder ->
                 Engine.create().use { engine -> assertThrows<SiskinException.Unsupported> { engine.add(encoder) } }

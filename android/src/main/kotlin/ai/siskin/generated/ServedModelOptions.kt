@@ -20,12 +20,13 @@ public class ServedModelOptions {
     public var kvCacheType: KvCacheType? = null
 
     /**
-     * The memory of the KV cache in bytes, which requests and cached prefixes share. Default: enough for all running
-     * requests at their maximum length.
+     * The memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves
+     * what its prompt and its maximum number of tokens need. Default: enough for all running requests at the maximum
+     * length.
      */
     public var kvCacheMemory: Long? = null
 
-    /** The maximum number of requests that run at the same time. Default: 16. */
+    /** The maximum number of requests that run at the same time, at most half of the tokens in a batch. Default: 4. */
     public var maxRunning: Int? = null
 
     /**
