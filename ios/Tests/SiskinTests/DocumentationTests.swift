@@ -71,6 +71,18 @@ func responses(to questions: [String], modelURL: URL) async throws -> [String] {
     }
 }
 
+func answers(to question: String, style: URL, modelURL: URL) async throws -> [String] {
+    let model = try await Model(contentsOf: modelURL, options: ModelOptions(adapters: ["style": style]))
+    var answers: [String] = []
+    for adapter in [nil, "style"] {
+        let session = try await Session(model: model, options: SessionOptions(adapter: adapter, maxTokens: 64))
+        var answer = ""
+        for try await chunk in session.chat(question) { answer += chunk.text }
+        answers.append(answer)
+    }
+    return answers
+}
+
 func describeMemory(modelURL: URL) async -> String {
     do {
         let model = try await Model(contentsOf: modelURL)
@@ -107,6 +119,8 @@ final class DocumentationTests: XCTestCase {
         XCTAssertEqual(match, "a boat")
         let both = try await responses(to: ["Why?", "What?"], modelURL: url)
         XCTAssertEqual(both.count, 2)
+        let styled = try await answers(to: "Why?", style: try smallModelURL("adapter"), modelURL: url)
+        XCTAssertNotEqual(styled[0], styled[1])
         // The model has a context of 128 tokens.
         let message = await describeMemory(modelURL: url)
         XCTAssertTrue(message.contains("128"), message)

@@ -31,3 +31,10 @@ suspend fun askBoth(path: String, first: String, second: String): List<String> =
         }
     }
 }
+
+suspend fun askInStyle(path: String, style: String, question: String): List<String> =
+    Model.open(path) { adapters = mapOf("style" to style) }.use { model ->
+        listOf(null, "style").map { name ->
+            model.session { adapter = name }.use { it.chat(question).toList().joinToString("") }
+        }
+    }
