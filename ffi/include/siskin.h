@@ -671,6 +671,19 @@ siskin_error *siskin_session_options_set_adapter(siskin_session_options *options
                                                  const char *name,
                                                  size_t length);
 
+/// Sets the number of forks for which the KV cache has room beside the session. 0 (the default) means none: a fork then
+/// shares the room of the session.
+SISKIN_NODISCARD
+siskin_error *siskin_session_options_set_forks(siskin_session_options *options,
+                                               size_t forks);
+
+/// Sets variables of the chat template, such as `enable_thinking`: a JSON object. An empty string (the default) means
+/// none.
+SISKIN_NODISCARD
+siskin_error *siskin_session_options_set_template_variables(siskin_session_options *options,
+                                                            const char *json,
+                                                            size_t length);
+
 /// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
 /// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0 (the default) means no limit.
 SISKIN_NODISCARD
@@ -777,6 +790,25 @@ SISKIN_NODISCARD
 siskin_error *siskin_session_new(const siskin_model *model,
                                  const siskin_session_options *options,
                                  siskin_session **out);
+
+/// Creates a session that continues from here, and shares the KV cache of the tokens so far. A response that is not finished
+/// continues in the original alone. `siskin_session_options_set_forks` reserves room in the KV cache for forks; calls return
+/// `SISKIN_ERROR_MEMORY` when it is full. The original and its forks can be freed in any order.
+SISKIN_NODISCARD
+siskin_error *siskin_session_fork(const siskin_session *session,
+                                  siskin_session **out);
+
+/// Appends a text, bypassing the chat template, and returns how likely it was: `log_probability` is the sum of the
+/// log-probabilities of its tokens, each given all before it, and `count` their number. The first token of an empty session
+/// has no probability. To compare several texts, fork or rewind the session. `parse_special` enables parsing of special
+/// tokens in the text: do not set it for untrusted text.
+SISKIN_NODISCARD
+siskin_error *siskin_session_score_text(siskin_session *session,
+                                        const char *text,
+                                        size_t length,
+                                        bool parse_special,
+                                        double *log_probability,
+                                        size_t *count);
 
 /// Adds a message to the conversation, such as one with the role `system`, before the next prompt.
 SISKIN_NODISCARD

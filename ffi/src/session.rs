@@ -6,7 +6,7 @@ use std::time::Instant;
 use siskin::template::Message;
 use siskin::{FinishReason, GenerateOptions, Generation, GenerationStep, Session};
 
-use crate::arguments::{SizedOutput, text, values};
+use crate::arguments::{SizedOutput, output, text, values};
 use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
 use crate::chat_response::ChatResponse;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
@@ -111,6 +111,19 @@ pub struct siskin_text_chunk {
 }
 
 impl SessionState {
+    fn new(session: Session, max_tokens: usize) -> Self {
+        Self {
+            session,
+            saved: Vec::new(),
+            stats: Counts::default(),
+            generation: None,
+            chat: None,
+            max_tokens,
+            text: String::new(),
+            top: Vec::new(),
+        }
+    }
+
     /// Begins an answer. It replaces the current one.
     pub(crate) fn begin(
         &mut self,
@@ -217,17 +230,65 @@ pub unsafe extern "C" fn siskin_session_new(
             let options = borrow_or_default(options, |options| Ok(options.clone()))?;
             let session = borrow(model, |model| Ok(model.session(options.session)?))?;
             let control = RunControl::new(session.cancel_handle());
-            let state = SessionState {
-                session,
-                saved: Vec::new(),
-                stats: Counts::default(),
-                generation: None,
-                chat: None,
-                max_tokens: options.max_tokens,
-                text: String::new(),
-                top: Vec::new(),
-            };
-            Ok((state, control))
+            Ok((SessionState::new(session, options.max_tokens), control))
+        })
+    }
+}
+
+/// Creates a session that continues from here, and shares the KV cache of the tokens so far. A response that is not finished
+/// continues in the original alone. `siskin_session_options_set_forks` reserves room in the KV cache for forks; calls return
+/// `SISKIN_ERROR_MEMORY` when it is full. The original and its forks can be freed in any order.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_fork(
+    session: *const siskin_session,
+    out: *mut *mut siskin_session,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `session` is null or live; `out` is null or writable.
+    unsafe {
+        guard::create(out, || {
+            borrow(session, |state| {
+                let session = state.session.fork()?;
+                let control = RunControl::new(session.cancel_handle());
+                Ok((SessionState::new(session, state.max_tokens), control))
+            })
+        })
+    }
+}
+
+/// Appends a text, bypassing the chat template, and returns how likely it was: `log_probability` is the sum of the
+/// log-probabilities of its tokens, each given all before it, and `count` their number. The first token of an empty session
+/// has no probability. To compare several texts, fork or rewind the session. `parse_special` enables parsing of special
+/// tokens in the text: do not set it for untrusted text.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_score_text(
+    session: *mut siskin_session,
+    text: *const c_char,
+    length: usize,
+    parse_special: bool,
+    log_probability: *mut f64,
+    count: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `session` is null or live; `text` is a string of `length` bytes; `log_probability` and
+    // `count` are disjoint outputs.
+    unsafe {
+        guard::exclusive(session, |state, control| {
+            control.check()?;
+            let (log_probability, count) =
+                (output("log_probability", log_probability)?, output("count", count)?);
+            let text = self::text("text", text, length)?;
+            state.finish_answer();
+            let score = state.session.score_text(text, parse_special)?;
+            log_probability.write(score.log_probability);
+            count.write(score.tokens);
+            Ok(())
         })
     }
 }

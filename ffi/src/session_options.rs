@@ -125,6 +125,41 @@ pub unsafe extern "C" fn siskin_session_options_set_adapter(
     }
 }
 
+/// Sets the number of forks for which the KV cache has room beside the session. 0 (the default) means none: a fork then
+/// shares the room of the session.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_forks(
+    options: *mut siskin_session_options,
+    forks: usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe { change(options, |options| options.session.forks = forks) }
+}
+
+/// Sets variables of the chat template, such as `enable_thinking`: a JSON object. An empty string (the default) means
+/// none.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_session_options_set_template_variables(
+    options: *mut siskin_session_options,
+    json: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live; `json` is a string of `length` bytes.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            Ok(options.session.template.set_variables(text("json", json, length)?)?)
+        })
+    }
+}
+
 /// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
 /// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0 (the default) means no limit.
 ///

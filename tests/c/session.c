@@ -56,6 +56,67 @@ static void tokens(const siskin_model *model) {
     siskin_session_free(session);
 }
 
+// Forks continue alike, and texts are scored as their tokens are generated.
+static void forks(const siskin_model *model) {
+    char text[ROOM] = "", again[ROOM] = "";
+    uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
+    siskin_sampler *sampler = NULL;
+    siskin_session_options *options = NULL;
+    siskin_session *session = NULL, *fork = NULL, *none = NULL;
+    OK(siskin_sampler_new(&sampler));
+    OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_TEMPERATURE, 0));
+    OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_LOG_PROBABILITIES, 1));
+    OK(siskin_session_options_new(&options));
+    OK(siskin_session_options_set_sampler(options, sampler));
+    OK(siskin_session_options_set_max_tokens(options, 8));
+    OK(siskin_session_options_set_forks(options, 1));
+    OK(siskin_session_options_set_template_variables(options, TEXT("{\"style\": \"brief\"}")));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_options_set_template_variables(options, TEXT("[]")));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_options_set_template_variables(options, TEXT("{\"messages\": 1}")));
+    OK(siskin_session_new(model, options, &session));
+    siskin_session_options_free(options);
+    siskin_sampler_free(sampler);
+    OK(siskin_session_prompt_raw(session, TEXT("Once upon"), false));
+    OK(siskin_session_fork(session, &fork));
+    FAILS(SISKIN_ERROR_NULL, siskin_session_fork(NULL, &none));
+    CHECK(none == NULL);
+    double expected = 0;
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
+    size_t count = 0, length = 0;
+    for (;;) {
+        OK(siskin_session_next(session, &chunk));
+        if (chunk.done) break;
+        memcpy(text + length, chunk.text, chunk.length + 1);
+        length += chunk.length;
+        if (chunk.has_token) {
+            expected += chunk.log_probability;
+            ids[count++] = chunk.token;
+        }
+    }
+    siskin_session_free(session);
+    OK(siskin_session_prompt_tokens(fork, NULL, 0));
+    CHECK(take_answer(fork, again, ROOM, others) == count && memcmp(ids, others, count * sizeof *ids) == 0);
+    OK(siskin_session_reset(fork));
+    OK(siskin_session_prompt_raw(fork, TEXT("Once upon"), false));
+    uint32_t encoded[MAX_TOKENS];
+    size_t encoded_count = 0;
+    OK(siskin_model_tokenize(model, text, length, false, encoded, MAX_TOKENS, &encoded_count));
+    if (encoded_count == count && memcmp(encoded, ids, count * sizeof *ids) == 0) {
+        double score = 1;
+        size_t scored = 0;
+        OK(siskin_session_score_text(fork, text, length, false, &score, &scored));
+        CHECK(scored == count && score <= 0 && score - expected < 1e-3 && expected - score < 1e-3);
+    }
+    double first = 1, whole = 1;
+    size_t of_first = 0, of_whole = 0;
+    OK(siskin_session_reset(fork));
+    OK(siskin_session_score_text(fork, TEXT("Once upon"), false, &first, &of_first));
+    OK(siskin_session_score_text(fork, TEXT(" a time"), false, &whole, &of_whole));
+    CHECK(first < 0 && whole < 0 && of_whole == strlen(" a time"));
+    FAILS(SISKIN_ERROR_NULL, siskin_session_score_text(fork, TEXT("x"), false, NULL, &of_whole));
+    siskin_session_free(fork);
+}
+
 // After saving and restoring, generation continues identically.
 static void saving(char **arguments, const siskin_model *model) {
     char whole[ROOM] = "", rest[ROOM] = "", path[ROOM];
@@ -287,6 +348,7 @@ int main(int count, char **arguments) {
     structured_output(model);
     chat(model);
     adapters(arguments, model);
+    forks(model);
     saving(arguments, model);
     throttling(model);
     going_back(model);

@@ -36,6 +36,39 @@ public actor Session {
         }
     }
 
+    private init(runner: CallRunner, capabilities: Set<Capability>) {
+        (self.runner, self.capabilities) = (runner, capabilities)
+    }
+
+    /// Creates a session that continues from here, and shares the KV cache of the tokens so far: see
+    /// `SessionOptions.forks`. A response that is not finished continues in this session alone.
+    public func fork() throws(SiskinError) -> Session {
+        let session = try runner.handle.use { session throws(SiskinError) in
+            try makeHandle { siskin_session_fork(session, &$0) }
+        }
+        let handle = NativeHandle(session, "session", free: { siskin_session_free($0) })
+        let runner = try CallRunner(handle, makeCancelHandle: { siskin_session_cancel_handle($0, &$1) })
+        return Session(runner: runner, capabilities: capabilities)
+    }
+
+    /// Appends a text, bypassing the chat template, and returns how likely it was given the tokens before it. The first
+    /// token of an empty session has no probability. To compare several texts, fork or rewind the session.
+    ///
+    /// - Parameter parsingControlTokens: Whether special tokens in the text are parsed. Do not enable it for untrusted
+    ///   text.
+    public func score(_ text: String, parsingControlTokens: Bool = false) async throws(SiskinError) -> TextScore {
+        let score = try await runner.run { session throws(SiskinError) in
+            var (logProbability, count) = (0.0, 0)
+            try check(withUTF8(text) {
+                siskin_session_score_text(session, $0, $1, parsingControlTokens, &logProbability, &count)
+            })
+            return TextScore(logProbability: logProbability, tokens: count)
+        }
+        currentPrompt += 1
+        isFinished = true
+        return score
+    }
+
     /// Cancels the running call and all queued calls within milliseconds. Between two chunks of a response, cancels the
     /// response.
     public nonisolated func cancel() {

@@ -37,6 +37,14 @@ public struct TokenLogProbability: Sendable, Hashable {
     public let logProbability: Float
 }
 
+/// How likely a text is.
+public struct TextScore: Sendable, Hashable {
+    /// The sum of the log-probabilities of its tokens, each given all before it.
+    public let logProbability: Double
+    /// The number of these tokens.
+    public let tokens: Int
+}
+
 /// Why generation ended.
 public enum FinishReason: Sendable, Hashable {
     /// The model generated an end-of-sequence token.

@@ -33,6 +33,27 @@ final class SessionTests: XCTestCase {
         }
     }
 
+    func testForksContinueAlikeAndTextsAreScored() async throws {
+        var options = greedy(8)
+        (options.forks, options.templateVariables) = (1, "{\"style\": \"brief\"}")
+        let model = try await chatModel()
+        let session = try await Session(model: model, options: options)
+        try await session.prompt(raw: "Once upon")
+        let fork = try await session.fork()
+        let answer = try await collect(fork.complete(tokens: []))
+        var expected = Answer()
+        while let chunk = try await session.next() { expected.append(chunk) }
+        XCTAssertEqual(answer, expected)
+        try await fork.reset()
+        let first = try await fork.score("Once upon")
+        XCTAssertEqual(first.tokens, 8)
+        let rest = try await fork.score(" a time")
+        XCTAssertEqual(rest.tokens, 7)
+        XCTAssertLessThan(rest.logProbability, 0)
+        options.templateVariables = "[]"
+        await assertThrows(.argument) { try await Session(model: model, options: options) }
+    }
+
     func testAllFormsOfPromptGiveSameAnswer() async throws {
         let model = try await chatModel()
         let single = try await Session(model: model, options: greedy())

@@ -56,6 +56,7 @@ mod text;
 pub mod tools;
 mod value;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -140,6 +141,28 @@ impl Default for RenderOptions {
             extra: Vec::new(),
             now: None,
         }
+    }
+}
+
+impl RenderOptions {
+    /// Replaces the further variables by those of a JSON object; an empty text means none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] if it is not a JSON object, or sets `messages`.
+    pub fn set_variables(&mut self, json: &str) -> Result<()> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
+        let invalid = |what: String| Error::argument("template_variables", what);
+        let variables: BTreeMap<String, TemplateData> = match json {
+            "" => BTreeMap::new(),
+            json => serde_json::from_str(json).map_err(|error| invalid(error.to_string()))?,
+        };
+        if variables.contains_key("messages") {
+            return Err(invalid("`messages` cannot be set here".to_owned()));
+        }
+        self.extra = variables.into_iter().collect();
+        Ok(())
     }
 }
 

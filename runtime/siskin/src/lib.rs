@@ -36,7 +36,7 @@ pub use model::Model;
 pub use seq2seq::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 pub use session::{
     FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Session, SessionMemory,
-    SessionOptions, TextChunks,
+    SessionOptions, TextChunks, TextScore,
 };
 pub use siskin_backend::Backend;
 pub use siskin_backend::block_table::KvBudget;

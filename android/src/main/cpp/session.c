@@ -69,6 +69,29 @@ static jbyteArray session_message(JNIEnv *env, CLASS, jlong session) {
     return new_byte_array(env, message, length);
 }
 
+static jlong session_fork(JNIEnv *env, CLASS, jlong session) {
+    siskin_session *fork = NULL;
+    throw_if_error(env, siskin_session_fork(SESSION(session), &fork));
+    return (jlong)(intptr_t)fork;
+}
+
+// Packs the log-probability and the number of tokens.
+static jbyteArray session_score_text(JNIEnv *env, CLASS, jlong session, jbyteArray array, jboolean parse_special) {
+    struct bytes text;
+    struct packer packer;
+    double log_probability = 0;
+    size_t count = 0;
+    if (!read_bytes(env, array, &text)) return NULL;
+    siskin_error *error = siskin_session_score_text(SESSION(session), text.data, text.length, parse_special,
+                                                    &log_probability, &count);
+    free_bytes(&text);
+    if (throw_if_error(env, error)) return NULL;
+    pack_begin(&packer);
+    pack_f64(&packer, log_probability);
+    pack_u32(&packer, (uint32_t)count);
+    return pack_end(env, &packer);
+}
+
 static void session_prompt_tokens(JNIEnv *env, CLASS, jlong session, jintArray array) {
     uint32_t *ids;
     size_t count;
@@ -108,6 +131,8 @@ static const JNINativeMethod METHODS[] = {
     METHOD("promptChat", "(J[B[B)V", session_prompt_chat),
     METHOD("message", "(J)[B", session_message),
     METHOD("promptTokens", "(J[I)V", session_prompt_tokens),
+    METHOD("fork", "(J)J", session_fork),
+    METHOD("scoreText", "(J[BZ)[B", session_score_text),
     METHOD("next", "(J)[B", session_next),
     METHOD("setMaxTokens", "(JI)V", session_set_max_tokens),
     METHOD("setStructuredOutput", "(JI[B)V", session_set_structured_output),

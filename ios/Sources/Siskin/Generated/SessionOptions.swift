@@ -12,6 +12,11 @@ public struct SessionOptions: Sendable, Hashable {
     /// The name of the adapter that applies to the session, of those that were added to the model's options; empty (the
     /// default) means none. The KV cache depends on it: a session keeps its adapter.
     public var adapter: String?
+    /// The number of forks for which the KV cache has room beside the session. Default: none: a fork then shares the
+    /// room of the session.
+    public var forks: Int?
+    /// Variables of the chat template, such as `enable_thinking`: a JSON object. Default: none.
+    public var templateVariables: String?
     /// Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
     /// `SiskinError.Code.memory`, whose message names the longest context that fits. Default: no limit.
     public var memoryBudget: Int?
@@ -31,6 +36,8 @@ public struct SessionOptions: Sendable, Hashable {
         context: Int? = nil,
         maxBatchTokens: Int? = nil,
         adapter: String? = nil,
+        forks: Int? = nil,
+        templateVariables: String? = nil,
         memoryBudget: Int? = nil,
         window: SlidingWindow? = nil,
         kvCacheType: KVCacheType? = nil,
@@ -41,6 +48,8 @@ public struct SessionOptions: Sendable, Hashable {
         self.context = context
         self.maxBatchTokens = maxBatchTokens
         self.adapter = adapter
+        self.forks = forks
+        self.templateVariables = templateVariables
         self.memoryBudget = memoryBudget
         self.window = window
         self.kvCacheType = kvCacheType
@@ -67,6 +76,10 @@ public struct SessionOptions: Sendable, Hashable {
             try check(siskin_session_options_set_max_batch_tokens(options, try native(maxBatchTokens, "maxBatchTokens")))
         }
         if let adapter { try check(withUTF8(adapter) { siskin_session_options_set_adapter(options, $0, $1) }) }
+        if let forks { try check(siskin_session_options_set_forks(options, try native(forks, "forks"))) }
+        if let templateVariables {
+            try check(withUTF8(templateVariables) { siskin_session_options_set_template_variables(options, $0, $1) })
+        }
         if let memoryBudget {
             try check(siskin_session_options_set_memory_budget(options, try native(memoryBudget, "memoryBudget")))
         }

@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use beams::{BeamSettings, Beams};
 pub(crate) use run::{BeamSearch, feed};
 pub(crate) use sampling::{SampledTexts, SamplingSettings};
-pub(crate) use scores::apply_length_penalty;
+pub(crate) use scores::{apply_length_penalty, log_softmax};
 
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::{Error, Result};

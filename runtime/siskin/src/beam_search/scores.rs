@@ -20,7 +20,7 @@ const LANES: usize = 16;
 const CHUNK: usize = 512;
 
 /// Computes the log-softmax in place. Negative infinity stays; if all values are negative infinity, nothing changes.
-pub(super) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
+pub(crate) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
     let max = largest(scores);
     if max == f32::NEG_INFINITY {
         return;

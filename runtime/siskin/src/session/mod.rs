@@ -13,6 +13,7 @@ mod rope_rescale;
 mod save;
 mod saved_bytes;
 mod saved_message;
+mod score;
 mod search;
 mod start_tokens;
 mod text_chunks;
@@ -22,6 +23,7 @@ pub use generation::{FinishReason, Generation, GenerationStep};
 #[cfg(feature = "tools")]
 pub(crate) use prompt::{RenderedChat, no_template, render_chat};
 pub(crate) use prompt::{conversation_tokens, first_tokens};
+pub use score::TextScore;
 pub(crate) use start_tokens::start_tokens;
 pub use text_chunks::TextChunks;
 

@@ -172,6 +172,20 @@ static void session_options_set_adapter(JNIEnv *env, CLASS, jlong handle, jbyteA
     }
 }
 
+static void session_options_set_forks(JNIEnv *env, CLASS, jlong handle, jint forks) {
+    throw_if_error(env, siskin_session_options_set_forks(HANDLE(siskin_session_options, handle), (size_t)forks));
+}
+
+static void session_options_set_template_variables(JNIEnv *env, CLASS, jlong handle, jbyteArray json) {
+    struct bytes json_bytes;
+    if (read_bytes(env, json, &json_bytes)) {
+        throw_if_error(env, siskin_session_options_set_template_variables(
+            HANDLE(siskin_session_options, handle),
+            json_bytes.data, json_bytes.length));
+        free_bytes(&json_bytes);
+    }
+}
+
 static void session_options_set_memory_budget(JNIEnv *env, CLASS, jlong handle, jlong bytes) {
     throw_if_error(env, siskin_session_options_set_memory_budget(
         HANDLE(siskin_session_options, handle),
@@ -222,6 +236,8 @@ static const JNINativeMethod SESSION_OPTIONS[] = {
     METHOD("setContext", "(JI)V", session_options_set_context),
     METHOD("setMaxBatchTokens", "(JI)V", session_options_set_max_batch_tokens),
     METHOD("setAdapter", "(J[B)V", session_options_set_adapter),
+    METHOD("setForks", "(JI)V", session_options_set_forks),
+    METHOD("setTemplateVariables", "(J[B)V", session_options_set_template_variables),
     METHOD("setMemoryBudget", "(JJ)V", session_options_set_memory_budget),
     METHOD("setWindow", "(JII)V", session_options_set_window),
     METHOD("setKvCacheType", "(JI)V", session_options_set_kv_cache_type),

@@ -168,6 +168,24 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         return next.chunk
     }
 
+    /**
+     * Creates a session that continues from here, and shares the KV cache of the tokens so far: see
+     * [SessionOptions.forks]. A response that is not finished continues in this session alone.
+     */
+    public suspend fun fork(): Session =
+        call(undelivered = Session::close) { Session(NativeSession.fork(it), hasChatTemplate) }
+
+    /**
+     * Appends a text, bypassing the chat template, and returns how likely it was given the tokens before it. The first
+     * token of an empty session has no probability. To compare several texts, [fork] or [rewind] the session.
+     * [parseSpecial] enables parsing of special tokens in the text: do not set it for untrusted text.
+     */
+    public suspend fun scoreText(text: String, parseSpecial: Boolean = false): TextScore = call { pointer ->
+        val score = TextScore.read(NativeSession.scoreText(pointer, text.encodeToByteArray(), parseSpecial))
+        clearAnswer(isAnswering = false)
+        score
+    }
+
     /** Sets the maximum number of tokens in later responses; `null` means limited only by the context. */
     public suspend fun setMaxTokens(tokens: Int?): Unit =
         shortCall { NativeSession.setMaxTokens(it, tokens?.let { count -> positive("tokens", count) } ?: 0) }
@@ -390,6 +408,10 @@ internal object NativeSession {
     @JvmStatic external fun message(session: Long): ByteArray
 
     @JvmStatic external fun promptTokens(session: Long, tokens: IntArray)
+
+    @JvmStatic external fun fork(session: Long): Long
+
+    @JvmStatic external fun scoreText(session: Long, text: ByteArray, parseSpecial: Boolean): ByteArray
 
     @JvmStatic external fun next(session: Long): ByteArray
 

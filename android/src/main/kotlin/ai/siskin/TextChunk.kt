@@ -34,6 +34,19 @@ public data class TokenLogProbability internal constructor(
     public val logProbability: Float,
 )
 
+/** How likely a text is. */
+@ConsistentCopyVisibility
+public data class TextScore internal constructor(
+    /** The sum of the log-probabilities of its tokens, each given all before it. */
+    public val logProbability: Double,
+    /** The number of these tokens. */
+    public val tokens: Int,
+) {
+    internal companion object {
+        fun read(bytes: ByteArray): TextScore = Unpacker(bytes).run { TextScore(double(), int()) }
+    }
+}
+
 /** Why generation ended. */
 public enum class FinishReason {
     /** The model generated an end-of-sequence token. */

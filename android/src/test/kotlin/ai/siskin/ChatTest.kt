@@ -50,6 +50,31 @@ class ChatTest {
     }
 
     @Test
+    fun `forks continue alike and texts are scored`() = runTest {
+        withModel("chat") { model ->
+            val options = SessionOptions().apply {
+                sampler = Sampler().apply { temperature = 0.0 }
+                maxTokens = 8
+                forks = 1
+                templateVariables = """{"style": "brief"}"""
+            }
+            model.session(options).use { session ->
+                session.promptRaw("Once upon")
+                session.fork().use { fork ->
+                    fork.promptTokens(IntArray(0))
+                    assertEquals(session.generateChunks().toList(), fork.generateChunks().toList())
+                    fork.reset()
+                    assertEquals(8, fork.scoreText("Once upon").tokens)
+                    val score = fork.scoreText(" a time")
+                    assertEquals(7, score.tokens)
+                    assertTrue(score.logProbability < 0)
+                }
+            }
+            assertThrows<SiskinException.Argument> { model.session { templateVariables = "[]" } }
+        }
+    }
+
+    @Test
     fun `characters are never split`() = runTest {
         // Tokens are bytes: sampling only these produces an emoji, a Chinese character or an accented letter every now
         // and then.

@@ -23,6 +23,15 @@ public class SessionOptions {
     public var adapter: String? = null
 
     /**
+     * The number of forks for which the KV cache has room beside the session. Default: none: a fork then shares the
+     * room of the session.
+     */
+    public var forks: Int? = null
+
+    /** Variables of the chat template, such as `enable_thinking`: a JSON object. Default: none. */
+    public var templateVariables: String? = null
+
+    /**
      * Limits the memory used by activations and the KV cache, in bytes: creating a session that needs more fails with
      * [SiskinException.Memory], whose message names the longest context that fits. Default: no limit.
      */
@@ -63,6 +72,8 @@ public class SessionOptions {
         context?.let { NativeSessionOptions.setContext(options, positive("context", it)) }
         maxBatchTokens?.let { NativeSessionOptions.setMaxBatchTokens(options, nonNegative("maxBatchTokens", it)) }
         adapter?.let { NativeSessionOptions.setAdapter(options, it.encodeToByteArray()) }
+        forks?.let { NativeSessionOptions.setForks(options, positive("forks", it)) }
+        templateVariables?.let { NativeSessionOptions.setTemplateVariables(options, it.encodeToByteArray()) }
         memoryBudget?.let { NativeSessionOptions.setMemoryBudget(options, positive("memoryBudget", it)) }
         // Written by hand, because it is two numbers: two properties in Kotlin, a struct in Swift.
         copyWindow(options)
@@ -81,6 +92,10 @@ internal object NativeSessionOptions {
     @JvmStatic external fun setMaxBatchTokens(options: Long, tokens: Int)
 
     @JvmStatic external fun setAdapter(options: Long, name: ByteArray)
+
+    @JvmStatic external fun setForks(options: Long, forks: Int)
+
+    @JvmStatic external fun setTemplateVariables(options: Long, json: ByteArray)
 
     @JvmStatic external fun setMemoryBudget(options: Long, bytes: Long)
 
