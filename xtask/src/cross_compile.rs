@@ -26,7 +26,7 @@ pub(crate) fn needs() -> Vec<(String, &'static str)> {
     .to_vec()
 }
 
-/// The packages whose profile for development is optimized.
+/// The packages with code that tests run often.
 const OPTIMIZED: [&str; 9] = [
     "siskin-kernels",
     "siskin-format",
