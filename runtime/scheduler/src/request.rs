@@ -31,8 +31,14 @@ pub struct CacheSalt(pub [u8; 16]);
 impl CacheSalt {
     /// Returns the salt that stands for a text.
     pub fn of(text: &str) -> Self {
+        Self::hashed(&[text.as_bytes()])
+    }
+
+    fn hashed(parts: &[&[u8]]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        parts.iter().for_each(|part| _ = hasher.update(part));
         let mut salt = [0; 16];
-        blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut salt);
+        hasher.finalize_xof().fill(&mut salt);
         Self(salt)
     }
 
@@ -41,11 +47,7 @@ impl CacheSalt {
         if adapter == AdapterSlot::MODEL {
             return self;
         }
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.0).update(&adapter.0.to_le_bytes());
-        let mut salt = [0; 16];
-        hasher.finalize_xof().fill(&mut salt);
-        Self(salt)
+        Self::hashed(&[&self.0, &adapter.0.to_le_bytes()])
     }
 }
 
@@ -175,18 +177,17 @@ impl RequestState {
 #[derive(Debug)]
 pub(crate) struct RequestMap<T> {
     slots: Vec<Option<(u32, T)>>,
-    count: usize,
 }
 
 impl<T> Default for RequestMap<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), count: 0 }
+        Self { slots: Vec::new() }
     }
 }
 
 impl<T> RequestMap<T> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.slots.iter().all(Option::is_none)
     }
 
     pub(crate) fn insert(&mut self, id: RequestId, value: T) {
@@ -194,7 +195,6 @@ impl<T> RequestMap<T> {
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
         }
-        self.count += usize::from(self.slots[slot].is_none());
         self.slots[slot] = Some((id.generation, value));
     }
 
@@ -209,34 +209,28 @@ impl<T> RequestMap<T> {
     }
 
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<T> {
-        let (_, value) =
-            self.slots.get_mut(id.slot as usize)?.take_if(|(generation, _)| *generation == id.generation)?;
-        self.count -= 1;
-        Some(value)
+        let entry = self.slots.get_mut(id.slot as usize)?;
+        entry.take_if(|(generation, _)| *generation == id.generation).map(|(_, value)| value)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
-        let id = |slot: usize, generation: u32| RequestId { slot: slot as u32, generation };
-        let slots = self.slots.iter_mut().enumerate();
-        slots.filter_map(move |(slot, entry)| {
-            entry.as_mut().map(|(generation, value)| (id(slot, *generation), value))
+        let slots = self.slots.iter_mut().zip(0..);
+        slots.filter_map(|(entry, slot)| {
+            let (generation, value) = entry.as_mut()?;
+            Some((RequestId { slot, generation: *generation }, value))
         })
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = RequestId> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(slot, entry)| {
-            entry.as_ref().map(|(generation, _)| RequestId { slot: slot as u32, generation: *generation })
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
+        let slots = self.slots.iter().zip(0..);
+        slots.filter_map(|(entry, slot)| {
+            let (generation, value) = entry.as_ref()?;
+            Some((RequestId { slot, generation: *generation }, value))
         })
-    }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().flatten().map(|(_, value)| value)
     }
 
     /// Removes all values.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.count = 0;
         self.slots.drain(..).flatten().map(|(_, value)| value)
     }
 }
@@ -244,38 +238,34 @@ impl<T> RequestMap<T> {
 /// Requests by id.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
-    slots: Vec<(u32, Option<RequestState>)>,
+    states: RequestMap<RequestState>,
+    /// The generation of the next request in each slot.
+    generations: Vec<u32>,
     free: Vec<u32>,
 }
 
 impl RequestTable {
     pub(crate) fn insert(&mut self, state: RequestState) -> RequestId {
-        match self.free.pop() {
-            Some(slot) => {
-                let (generation, entry) = &mut self.slots[slot as usize];
-                *entry = Some(state);
-                RequestId { slot, generation: *generation }
-            }
-            None => {
-                self.slots.push((0, Some(state)));
-                RequestId { slot: self.slots.len() as u32 - 1, generation: 0 }
-            }
-        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.generations.push(0);
+            self.generations.len() as u32 - 1
+        });
+        let id = RequestId { slot, generation: self.generations[slot as usize] };
+        self.states.insert(id, state);
+        id
     }
 
     pub(crate) fn get(&self, id: RequestId) -> Option<&RequestState> {
-        let (generation, state) = self.slots.get(id.slot as usize)?;
-        state.as_ref().filter(|_| *generation == id.generation)
+        self.states.get(id)
     }
 
     pub(crate) fn get_mut(&mut self, id: RequestId) -> Option<&mut RequestState> {
-        let (generation, state) = self.slots.get_mut(id.slot as usize)?;
-        state.as_mut().filter(|_| *generation == id.generation)
+        self.states.get_mut(id)
     }
 
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<RequestState> {
-        let (generation, state) = self.slots.get_mut(id.slot as usize)?;
-        let removed = state.take_if(|_| *generation == id.generation)?;
+        let removed = self.states.remove(id)?;
+        let generation = &mut self.generations[id.slot as usize];
         *generation = generation.wrapping_add(1);
         self.free.push(id.slot);
         Some(removed)

@@ -384,7 +384,7 @@ impl DecoderRunner {
     /// Restarts requests that outgrew the length for which their keys were rotated.
     fn requeue_outgrown(&mut self, now: Duration) {
         let Self { active, scheduler, cache, .. } = self;
-        for id in active.ids() {
+        for (id, _) in active.iter() {
             if scheduler.request(id).is_some_and(|state| cache.is_outgrown(id, state.tokens.len())) {
                 scheduler.requeue(now, id, cache);
             }

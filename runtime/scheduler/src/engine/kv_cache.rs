@@ -156,7 +156,7 @@ impl RequestCache {
                 return true;
             }
             let enough = *can_be_enough.get_or_insert_with(|| {
-                let running = self.requests.values().filter_map(|request| request.sequence);
+                let running = self.requests.iter().filter_map(|(_, request)| request.sequence);
                 let holders: Vec<_> = running.chain([sequence]).collect();
                 let length = self.context.length(sequence).unwrap_or(0);
                 let needed = (length + count).div_ceil(BLOCK) - length.div_ceil(BLOCK);
