@@ -184,8 +184,8 @@ siskin_error *siskin_log_set(siskin_log_function function,
 
 // Cancellation ----------------------------------------------------------------------------------------
 
-/// Cancels calls on a session, encoder, seq2seq generator or transcriber, or a generation. It may outlive its target. Freed with
-/// `siskin_cancel_handle_free`.
+/// Cancels calls on a session, encoder, seq2seq generator or transcriber, or a generation. It may outlive its target. Freed
+/// with `siskin_cancel_handle_free`.
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELED` within
@@ -1012,8 +1012,8 @@ siskin_error *siskin_session_set_structured_output(siskin_session *session,
 /// `chat_template_kwargs`.
 ///
 /// The text of its chunks is the content of the response, without reasoning and tool calls; `siskin_session_message` returns
-/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools. Calls that
-/// are required, tools that are `strict`, and structured output beside tools also need grammars.
+/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools. Required calls, tools that are
+/// `strict`, and structured output beside tools also need grammars.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_chat(siskin_session *session,
                                          const char *messages,

@@ -8,8 +8,8 @@ use siskin::serving::RequestCanceler;
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_PAUSED, siskin_error};
 use crate::guard::{self, Handle};
 
-/// Cancels calls on a session, encoder, seq2seq generator or transcriber, or a generation. It may outlive its target. Freed with
-/// `siskin_cancel_handle_free`.
+/// Cancels calls on a session, encoder, seq2seq generator or transcriber, or a generation. It may outlive its target. Freed
+/// with `siskin_cancel_handle_free`.
 pub struct siskin_cancel_handle {
     _opaque: [u8; 0],
 }

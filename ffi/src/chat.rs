@@ -89,8 +89,8 @@ fn begin(_: &mut SessionState, _: &str, _: &str) -> Outcome {
 /// `chat_template_kwargs`.
 ///
 /// The text of its chunks is the content of the response, without reasoning and tool calls; `siskin_session_message` returns
-/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools. Calls that
-/// are required, tools that are `strict`, and structured output beside tools also need grammars.
+/// all of it. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built without tools. Required calls, tools that are
+/// `strict`, and structured output beside tools also need grammars.
 ///
 /// # Safety
 /// The pointer contract of the crate.

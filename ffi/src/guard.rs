@@ -193,6 +193,25 @@ unsafe fn access(
     })
 }
 
+/// Runs `work` with the memory of a handle, after [`access`].
+///
+/// # Safety
+/// As for [`access`].
+unsafe fn with_block<T: Handle>(
+    handle: *const T,
+    how: Access,
+    work: impl FnOnce(&Block<T>) -> Outcome,
+) -> *mut siskin_error {
+    let mut work = Some(work);
+    let mut run = |header: *const Header| {
+        // SAFETY: `access` has checked that it is a `Block<T>`, which is live (see `# Safety`).
+        let block = unsafe { &*header.cast::<Block<T>>() };
+        work.take().map_or(Ok(()), |work| work(block))
+    };
+    // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
+    unsafe { access(handle.cast(), const { &HandleType::of::<T>() }, how, &mut run) }
+}
+
 /// Runs `work` with exclusive access to a handle.
 ///
 /// # Safety
@@ -201,15 +220,12 @@ pub(crate) unsafe fn exclusive<T: Handle>(
     handle: *mut T,
     work: impl FnOnce(&mut T::Inner, &T::Control) -> Outcome,
 ) -> *mut siskin_error {
-    let mut work = Some(work);
-    let mut run = |header: *const Header| {
-        // SAFETY: `access` has checked that it is a `Block<T>`, which is live (see `# Safety`).
-        let block = unsafe { &*header.cast::<Block<T>>() };
-        // SAFETY: `access` holds the exclusive lock.
-        work.take().map_or(Ok(()), |work| work(unsafe { &mut *block.inner.get() }, &block.control))
-    };
-    // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
-    unsafe { access(handle.cast(), const { &HandleType::of::<T>() }, Access::Exclusive, &mut run) }
+    // SAFETY: `handle` is null, or live until this returns (see `# Safety`); the exclusive lock is held during `work`.
+    unsafe {
+        with_block(handle.cast_const(), Access::Exclusive, |block| {
+            work(&mut *block.inner.get(), &block.control)
+        })
+    }
 }
 
 /// Runs `work` with shared access to a handle.
@@ -220,15 +236,9 @@ pub(crate) unsafe fn shared<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome,
 ) -> *mut siskin_error {
-    let mut work = Some(work);
-    let mut run = |header: *const Header| {
-        // SAFETY: `access` has checked that it is a `Block<T>`, which is live (see `# Safety`).
-        let block = unsafe { &*header.cast::<Block<T>>() };
-        // SAFETY: the contents are not modified while `access` holds the lock; concurrent `const` functions only read.
-        work.take().map_or(Ok(()), |work| work(unsafe { &*block.inner.get() }))
-    };
-    // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
-    unsafe { access(handle.cast(), const { &HandleType::of::<T>() }, Access::Shared, &mut run) }
+    // SAFETY: `handle` is null, or live until this returns (see `# Safety`); the contents are not modified while the lock is
+    // held, and concurrent `const` functions only read.
+    unsafe { with_block(handle, Access::Shared, |block| work(&*block.inner.get())) }
 }
 
 /// Like [`shared`], inside another guarded function.
@@ -269,14 +279,8 @@ pub(crate) unsafe fn control<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Control) -> Outcome,
 ) -> *mut siskin_error {
-    let mut work = Some(work);
-    let mut run = |header: *const Header| {
-        // SAFETY: `access` has checked that it is a `Block<T>`, which is live (see `# Safety`).
-        let block = unsafe { &*header.cast::<Block<T>>() };
-        work.take().map_or(Ok(()), |work| work(&block.control))
-    };
-    // SAFETY: `handle` is null, or live until this returns (see `# Safety`).
-    unsafe { access(handle.cast(), const { &HandleType::of::<T>() }, Access::Control, &mut run) }
+    // SAFETY: `handle` is null, or live while `work` uses its control state (see `# Safety`).
+    unsafe { with_block(handle, Access::Control, |block| work(&block.control)) }
 }
 
 /// Creates a handle and writes it to `out`.

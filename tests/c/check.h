@@ -58,13 +58,19 @@ static inline siskin_model *open_model(char **arguments, const char *name) {
     return model;
 }
 
-// Creates a session with greedy decoding that generates at most `max_tokens` tokens for an answer.
-static inline siskin_session *greedy(const siskin_model *model, size_t max_tokens) {
+// Creates options for greedy decoding.
+static inline siskin_sampler *greedy_sampler(void) {
     siskin_sampler *sampler = NULL;
-    siskin_session_options *options = NULL;
-    siskin_session *session = NULL;
     OK(siskin_sampler_new(&sampler));
     OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_TEMPERATURE, 0));
+    return sampler;
+}
+
+// Creates a session with greedy decoding that generates at most `max_tokens` tokens for an answer.
+static inline siskin_session *greedy(const siskin_model *model, size_t max_tokens) {
+    siskin_sampler *sampler = greedy_sampler();
+    siskin_session_options *options = NULL;
+    siskin_session *session = NULL;
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_sampler(options, sampler));
     OK(siskin_session_options_set_max_tokens(options, max_tokens));

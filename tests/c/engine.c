@@ -14,6 +14,12 @@ typedef struct {
 static const char *const PROMPTS[CLIENTS] = {"Why is the sky blue?", "What is a siskin?", "Why is the sky blue? And the sea?",
                                              "\xf0\x9f\x98\x80"};
 
+// Waits for the end of an answer.
+static void finish(siskin_generation *generation, siskin_text_chunk *chunk) {
+    do OK(siskin_generation_next(generation, chunk));
+    while (!chunk->done);
+}
+
 // Reads a whole answer, and frees the generation.
 static void take(siskin_generation *generation, answer *answer) {
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
@@ -39,10 +45,8 @@ static bool same(const answer *one, const answer *other) {
 }
 
 static siskin_request_options *greedy_request(void) {
-    siskin_sampler *sampler = NULL;
+    siskin_sampler *sampler = greedy_sampler();
     siskin_request_options *options = NULL;
-    OK(siskin_sampler_new(&sampler));
-    OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_TEMPERATURE, 0));
     OK(siskin_request_options_new(&options));
     OK(siskin_request_options_set_sampler(options, sampler));
     OK(siskin_request_options_set_max_tokens(options, MAX_TOKENS));
@@ -108,8 +112,7 @@ static void concurrent(const siskin_engine *engine, const answer *expected) {
         CHECK(same(&clients[i].answer, &expected[i]));
     }
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
-    do OK(siskin_generation_next(canceled, &chunk));
-    while (!chunk.done);
+    finish(canceled, &chunk);
     CHECK(chunk.finish_reason == SISKIN_FINISH_REASON_CANCELED);
     OK(siskin_generation_next(canceled, &chunk));
     CHECK(chunk.done && !chunk.has_token);
@@ -131,8 +134,7 @@ static void prompts(const siskin_engine *engine, const siskin_model *model, cons
     OK(siskin_generation_read_usage(generation, &usage));
     CHECK(usage.prompt_tokens > 0 && usage.generated_tokens == 0);
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
-    do OK(siskin_generation_next(generation, &chunk));
-    while (!chunk.done);
+    finish(generation, &chunk);
     OK(siskin_generation_read_usage(generation, &usage));
     // It was asked before.
     CHECK(usage.cached_tokens + 1 == usage.prompt_tokens && usage.generated_tokens == expected[0].count);
@@ -153,8 +155,7 @@ static void prompts(const siskin_engine *engine, const siskin_model *model, cons
 
     siskin_error *error = siskin_engine_submit_chat(engine, 0, TEXT(json), TEXT("{}"), options, &generation);
     OK(error);
-    do OK(siskin_generation_next(generation, &chunk));
-    while (!chunk.done);
+    finish(generation, &chunk);
     char whole[ROOM];
     OK(siskin_generation_message(generation, &message, &length));
     CHECK(length < ROOM && strstr(message, "\"role\":\"assistant\"") != NULL);
@@ -192,8 +193,7 @@ static void options(const siskin_engine *engine) {
     OK(siskin_engine_submit(engine, 0, TEXT(PROMPTS[0]), options, &generation));
     siskin_generation_usage usage = {.struct_size = sizeof usage};
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
-    do OK(siskin_generation_next(generation, &chunk));
-    while (!chunk.done);
+    finish(generation, &chunk);
     OK(siskin_generation_read_usage(generation, &usage));
     CHECK(usage.cached_tokens == 0);
     siskin_generation_free(generation);
@@ -203,8 +203,7 @@ static void options(const siskin_engine *engine) {
     OK(siskin_request_options_set_max_tokens(options, 0));
     siskin_error *error = siskin_engine_submit_raw(engine, 0, TEXT("For ever"), false, options, &generation);
     if (error == NULL) {
-        do OK(siskin_generation_next(generation, &chunk));
-        while (!chunk.done);
+        finish(generation, &chunk);
         CHECK(chunk.finish_reason == SISKIN_FINISH_REASON_TIMEOUT);
         siskin_generation_free(generation);
     } else {
@@ -248,9 +247,7 @@ static void adapters(char **arguments) {
     siskin_model_options_free(model_options);
     siskin_session_options *session_options = NULL;
     siskin_session *session = NULL;
-    siskin_sampler *sampler = NULL;
-    OK(siskin_sampler_new(&sampler));
-    OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_TEMPERATURE, 0));
+    siskin_sampler *sampler = greedy_sampler();
     OK(siskin_session_options_new(&session_options));
     OK(siskin_session_options_set_sampler(session_options, sampler));
     OK(siskin_session_options_set_max_tokens(session_options, MAX_TOKENS));

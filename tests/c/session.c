@@ -60,11 +60,9 @@ static void tokens(const siskin_model *model) {
 static void forks(const siskin_model *model) {
     char text[ROOM] = "", again[ROOM] = "";
     uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
-    siskin_sampler *sampler = NULL;
+    siskin_sampler *sampler = greedy_sampler();
     siskin_session_options *options = NULL;
     siskin_session *session = NULL, *fork = NULL, *none = NULL;
-    OK(siskin_sampler_new(&sampler));
-    OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_TEMPERATURE, 0));
     OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_LOG_PROBABILITIES, 1));
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_sampler(options, sampler));
