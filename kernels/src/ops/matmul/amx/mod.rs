@@ -15,11 +15,15 @@ use super::{Function, MatmulOperands, Output, avx512};
 use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::ops::amx_tiles::{self as tiles, Shapes, Tiles};
-use crate::panel::ROWS;
+use crate::panel::{PanelType, ROWS};
 use crate::simd::Avx512;
 
-/// Minimum number of rows; fewer are faster with vectors.
-const MIN_ROWS: usize = 9;
+/// Minimum number of rows of the last tile of several, and of a single tile for row types; fewer are faster with vectors.
+const MIN_TILE_ROWS: usize = 9;
+/// Minimum number of rows for other types, whose weights are first unpacked.
+const MIN_ROWS: usize = 14;
+/// The same for types with minimums, whose tiles need a correction per sub-block.
+const MIN_ROWS_WITH_MINIMUMS: usize = 28;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-amx", CpuFeatures::AVX512.with(CpuFeatures::AMX), amx);
@@ -31,7 +35,7 @@ fn amx(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, o
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    let tiled = if product.panel.is_float() { 0 } else { tiled_rows(rows.len()) };
+    let tiled = tiled_rows(product.panel, rows.len());
     let (with_tiles, with_vectors) = (rows.start..rows.start + tiled, rows.start + tiled..rows.end);
     // An empty range goes to the vector kernel too, which checks the arguments.
     if !with_vectors.is_empty() || with_tiles.is_empty() {
@@ -56,9 +60,19 @@ fn groups(rows: Range<usize>, step: usize, max_rows: usize) -> impl Iterator<Ite
 }
 
 /// Returns how many of the first rows to compute with tiles.
-fn tiled_rows(rows: usize) -> usize {
+fn tiled_rows(panel: PanelType, rows: usize) -> usize {
+    let min = match panel {
+        _ if panel.is_float() => return 0,
+        _ if panel.is_row() => MIN_TILE_ROWS,
+        _ if panel.has_min() => MIN_ROWS_WITH_MINIMUMS,
+        _ => MIN_ROWS,
+    };
     let over = rows % tiles::ROWS;
-    if over < MIN_ROWS { rows - over } else { rows }
+    match rows < min {
+        true => 0,
+        false if over < MIN_TILE_ROWS => rows - over,
+        false => rows,
+    }
 }
 
 /// # Safety
