@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use siskin_format::file::File;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::adapter::LoraMatrix;
-use siskin_graph::op::{Add, Affine, Linear, Op, Scale};
+use siskin_graph::op::{Add, Affine, Linear, Scale};
 use siskin_graph::{Node, ValueShape, Weight, WeightRole};
 
 use crate::parameters::{Parameter, Parameters};
@@ -109,13 +109,9 @@ pub fn insert_adapters(program: &mut Program, options: &AdapterOptions) -> Resul
         if index == tail {
             program.head_start = program.graph.nodes.len();
         }
-        let beside = match &node.op {
-            Op::Linear(Linear { parts }) if index < tail => match parts[..] {
-                [(weight, bias)] => Some((weight, bias)),
-                _ => None,
-            },
-            _ => None,
-        };
+        let linear =
+            node.op.downcast_ref::<Linear>().filter(|linear| index < tail && linear.parts.len() == 1);
+        let beside = linear.map(|linear| linear.parts[0]);
         let chosen = |(weight, _): &(usize, Option<usize>)| {
             options.tensors.iter().any(|pattern| fits(pattern, &program.graph.weights[*weight].name))
         };

@@ -54,14 +54,14 @@ pub fn write<W: Write + Seek + Send>(
                 writer.tensor(&spec, |sink| sink.write(&bytes(&parameter.numbers)))?;
             }
             WeightRole::Matrix => {
-                if let ForwardWeights::Packed(packed) = &parameter.forward {
-                    let spec = TensorSpec::matrix(&parameter.name, packed.panel(), rows, columns);
-                    writer.tensor(&spec, |sink| sink.write(packed.bytes()))?;
-                    continue;
-                }
                 let kind = match &parameter.forward {
+                    ForwardWeights::Packed(packed) => {
+                        let spec = TensorSpec::matrix(&parameter.name, packed.panel(), rows, columns);
+                        writer.tensor(&spec, |sink| sink.write(packed.bytes()))?;
+                        continue;
+                    }
                     ForwardWeights::Rounded { kind, .. } => *kind,
-                    _ => WeightType::Block(BlockType::F32),
+                    ForwardWeights::Numbers => WeightType::Block(BlockType::F32),
                 };
                 let spec = TensorSpec::matrix(&parameter.name, kind.panel(), rows, columns);
                 let size = kind.panel().panel_bytes(parameter.columns).unwrap_or(0);

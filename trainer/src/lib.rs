@@ -25,6 +25,10 @@
 //! ```
 //!
 //! `docs/training.md` describes the settings.
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    reason = "every match over operations names what it does with each of them"
+)]
 
 pub mod adapters;
 pub mod batch;

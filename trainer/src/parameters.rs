@@ -117,7 +117,7 @@ impl<T: Real> Parameter<T> {
         let rows = self.rows;
         let step = match self.forward {
             ForwardWeights::Packed(_) => (MAX_ELEMENTS / self.columns.max(1)).next_multiple_of(ROWS),
-            _ => rows.max(1),
+            ForwardWeights::Numbers | ForwardWeights::Rounded { .. } => rows.max(1),
         };
         (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
     }
@@ -130,7 +130,9 @@ impl<T: Real> Parameter<T> {
                 packed.row(row, &mut values);
                 out.iter_mut().zip(values).for_each(|(out, x)| *out = T::of(f64::from(x)));
             }
-            _ => out.copy_from_slice(&self.part(row..row + 1)),
+            ForwardWeights::Numbers | ForwardWeights::Rounded { .. } => {
+                out.copy_from_slice(&self.part(row..row + 1));
+            }
         }
     }
 

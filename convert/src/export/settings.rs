@@ -6,7 +6,7 @@ use crate::import::defaults;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, FamilyDescriptor, HuggingFaceKeys, RopeKeys, Topology};
-use siskin_graph::op::{Activate, Gate, Op};
+use siskin_graph::op::{Activate, Gate};
 use siskin_graph::{ActivationFunction, Graph};
 use siskin_tokenizer::Tokenizer;
 
@@ -152,12 +152,13 @@ fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Re
 }
 
 fn activation(graph: &Graph, keys: &HuggingFaceKeys) -> &'static str {
-    let kinds = graph.nodes.iter().find_map(|node| match node.op {
-        Op::Activate(Activate { function: ActivationFunction::Sigmoid | ActivationFunction::EluPlusOne }) => {
-            None
+    let kinds = graph.nodes.iter().find_map(|node| {
+        if let Some(gate) = node.op.downcast_ref::<Gate>() {
+            return Some(gate.function);
         }
-        Op::Activate(Activate { function }) | Op::Gate(Gate { function }) => Some(function),
-        _ => None,
+        let function = node.op.downcast_ref::<Activate>()?.function;
+        let is_inner = matches!(function, ActivationFunction::Sigmoid | ActivationFunction::EluPlusOne);
+        (!is_inner).then_some(function)
     });
     match kinds {
         Some(ActivationFunction::GeluTanh) => keys.gelu_tanh,

@@ -8,8 +8,9 @@ use crate::rows;
 use rayon::prelude::*;
 use siskin_format::file::{StorageRole, Tensor};
 use siskin_format::{Error, Result};
+use siskin_graph::Weight;
 use siskin_graph::arch::{ModelConfig, TensorRule, TensorTransform};
-use siskin_graph::{Op, Weight};
+use siskin_graph::op::CausalConv1d;
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 
@@ -98,12 +99,9 @@ fn asked(model: &ExportModel<'_>, rules: &[&[TensorRule]], weight: &Weight) -> S
 /// Returns the kernel size of a weight that is a causal conv1d.
 fn kernel_size(model: &ExportModel<'_>, weight: &Weight) -> Option<usize> {
     model.graphs.iter().find_map(|graph| {
-        graph.nodes.iter().find_map(|node| match node.op {
-            Op::CausalConv1d(convolution) if graph.weights.get(convolution.weight) == Some(weight) => {
-                Some(convolution.taps)
-            }
-            _ => None,
-        })
+        let mut convolutions = graph.nodes.iter().filter_map(|node| node.op.downcast_ref::<CausalConv1d>());
+        let convolution = convolutions.find(|one| graph.weights.get(one.weight) == Some(weight))?;
+        Some(convolution.taps)
     })
 }
 

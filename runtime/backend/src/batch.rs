@@ -176,7 +176,14 @@ impl Batch {
             AttentionMask::LongformerLocal(_) => {
                 &self.global_token_mask[row - position..=row - position + last]
             }
-            _ => distances.of(attention, head, position, last),
+            AttentionMask::Causal(_)
+            | AttentionMask::StreamingLlm { .. }
+            | AttentionMask::CausalEncoder(_)
+            | AttentionMask::Full
+            | AttentionMask::LocalWindow(_)
+            | AttentionMask::LongformerGlobal
+            | AttentionMask::Linformer
+            | AttentionMask::CrossAttention => distances.of(attention, head, position, last),
         }
     }
 

@@ -36,6 +36,10 @@
 //! println!("{} logits", context.output(0).len());
 //! # Ok::<(), siskin_format::Error>(())
 //! ```
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    reason = "every match over operations names what it does with each of them"
+)]
 
 mod backend;
 mod batch;

@@ -74,11 +74,12 @@ impl MemoryPlan {
 
 /// Returns the words of matmul outputs before their epilogue.
 fn scratch_words(plan: &Plan) -> usize {
-    let words = |step: &PlanStep| match step {
-        PlanStep::Linear { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } => {
-            plan.row_count(*rows) * parts.iter().map(|part| part.to.columns).sum::<usize>()
-        }
-        _ => 0,
+    let words = |step: &PlanStep| {
+        let PlanStep::Linear { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } = step
+        else {
+            return 0;
+        };
+        plan.row_count(*rows) * parts.iter().map(|part| part.to.columns).sum::<usize>()
     };
     plan.steps.iter().map(words).max().unwrap_or(0)
 }
@@ -301,12 +302,12 @@ fn lower(
     let slopes = |attention: &Attention| {
         constants.slopes.iter().find(|(known, _)| *known == attention.alibi).map_or(0, |(_, ptr)| *ptr)
     };
-    let angles = |op: &RowOp| match *op {
-        RowOp::RopeCosSin { rope, .. } => constants.ropes[rope],
-        RowOp::SinusoidalPositions { rope, offset, .. } => {
-            constants.sinusoids.iter().find(|(known, _)| *known == (rope, offset)).map(|(_, rows)| *rows)
+    let angles = |op: &RowOp| {
+        if let RowOp::RopeCosSin { rope, .. } = *op {
+            return constants.ropes[rope];
         }
-        _ => None,
+        let RowOp::SinusoidalPositions { rope, offset, .. } = *op else { return None };
+        constants.sinusoids.iter().find(|(known, _)| *known == (rope, offset)).map(|(_, rows)| *rows)
     };
     let block_bias = |blocks: (usize, usize)| {
         constants.block_biases.iter().find(|(known, _)| *known == blocks).map_or(0, |(_, ptr)| *ptr)
@@ -346,11 +347,11 @@ impl Uploads<'_> {
             ropes.push(if keeps { Some(self.angles(table, 0, pass.positions, 0)?) } else { None });
         }
         let mut sinusoids = Vec::new();
-        let ops = plan.steps.iter().filter_map(|step| match step {
-            PlanStep::Rows { ops, .. } => Some(ops),
-            _ => None,
+        let ops = plan.steps.iter().flat_map(|step| {
+            let PlanStep::Rows { ops, .. } = step else { return &[][..] };
+            ops
         });
-        for op in ops.flatten() {
+        for op in ops {
             if let RowOp::SinusoidalPositions { rope, offset, to } = *op {
                 let rows = self.angles(&plan.ropes[rope], offset, pass.positions, to.columns / 2)?;
                 sinusoids.push(((rope, offset), rows));

@@ -411,9 +411,10 @@ impl InputTables {
         for (attention, start) in &self.key_biases {
             for (row, token) in batch.rows.iter().enumerate() {
                 let (place, mask) = (place(*token, table), attention.attention_mask);
-                let (first, count) = match mask {
-                    AttentionMask::LongformerLocal(_) => (row - token.position, attention.seen(place).1 + 1),
-                    _ => (0, mask.block(place).map_or(0, |_| place.encoded_length)),
+                let (first, count) = if matches!(mask, AttentionMask::LongformerLocal(_)) {
+                    (row - token.position, attention.seen(place).1 + 1)
+                } else {
+                    (0, mask.block(place).map_or(0, |_| place.encoded_length))
                 };
                 (words[start + 2 * row], words[start + 2 * row + 1]) = (first as u32, count as u32);
             }

@@ -17,6 +17,10 @@
 //! The kernels are `row_ops`, `panel_matmul_*`, `kv_store`, `paged_attention`, `expert_*`, `recurrence` and `gather_taps`
 //! in `runtime/cuda/kernels/`. Each floating-point operation is one IEEE rounding in the order that the contracts in
 //! `kernels/src/ops/` state.
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    reason = "every match over operations names what it does with each of them"
+)]
 
 mod backend;
 mod block_storage;

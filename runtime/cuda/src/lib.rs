@@ -95,6 +95,10 @@
 //! gpu.run(&commands)?;
 //! # Ok::<(), siskin_format::Error>(())
 //! ```
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    reason = "every match over operations names what it does with each of them"
+)]
 
 mod batch_tables;
 mod command_builder;

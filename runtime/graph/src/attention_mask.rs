@@ -87,7 +87,13 @@ impl Attention {
                 let after = (last < end).then(|| (end / size * size, end));
                 if before.is_some() { [before, after] } else { [after, None] }
             }
-            _ => [None; RUNS - 1],
+            AttentionMask::Causal(_)
+            | AttentionMask::CausalEncoder(_)
+            | AttentionMask::Full
+            | AttentionMask::LocalWindow(_)
+            | AttentionMask::LongformerGlobal
+            | AttentionMask::Linformer
+            | AttentionMask::CrossAttention => [None; RUNS - 1],
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Graphs: nodes in topological order.
 
-use crate::op::{Attention, AttentionMask, CausalConv1d, Im2col, Op, Operands, ShapeCheck};
+use crate::op::{Attention, AttentionMask, CausalConv1d, Im2col, LinearAttention, Op, Operands, ShapeCheck};
 use crate::rope::{RopeScalingMethod, RopeTable};
 use crate::types::{RowKind, ValueId, ValueShape, Weight};
 use crate::window::StreamingWindow;
@@ -115,22 +115,18 @@ impl Graph {
 
     /// Returns the attention of every layer with a KV cache, in order of layer.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
-        self.nodes.iter().filter_map(|node| match &node.op {
-            Op::Attention(attention) => Some(attention),
-            _ => None,
-        })
+        self.nodes.iter().filter_map(|node| node.op.downcast_ref::<Attention>())
     }
 
     /// Returns the recurrent states of a sequence, each with its size in words.
     pub fn states(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.nodes.iter().filter_map(|node| match &node.op {
-            Op::LinearAttention(attention) => {
-                Some((attention.state, attention.heads.saturating_mul(attention.head_words())))
+        self.nodes.iter().filter_map(|node| {
+            if let Some(attention) = node.op.downcast_ref::<LinearAttention>() {
+                return Some((attention.state, attention.heads.saturating_mul(attention.head_words())));
             }
-            Op::CausalConv1d(CausalConv1d { state, taps, .. }) => {
-                Some((*state, taps.saturating_sub(1) * self.values[node.output].columns))
-            }
-            _ => None,
+            let convolution = node.op.downcast_ref::<CausalConv1d>()?;
+            let columns = self.values[node.output].columns;
+            Some((convolution.state, convolution.taps.saturating_sub(1) * columns))
         })
     }
 
@@ -169,13 +165,9 @@ impl Graph {
 
     /// Returns how many input frames a row of the batch is computed from; 0 if rows are tokens.
     pub fn frames_per_row(&self) -> usize {
-        let strides = self.nodes.iter().map(|node| match &node.op {
-            Op::InputFeatures(_) => 1,
-            Op::Im2col(Im2col { stride, .. }) => *stride,
-            _ => 0,
-        });
         let has_features = self.nodes.iter().any(|node| matches!(node.op, Op::InputFeatures(_)));
-        if has_features { strides.max().unwrap_or(0) } else { 0 }
+        let strides = self.nodes.iter().filter_map(|node| node.op.downcast_ref::<Im2col>());
+        if has_features { strides.map(|im2col| im2col.stride).fold(1, usize::max) } else { 0 }
     }
 
     /// Returns the graph without the nodes that only another graph needs (stored cross-attention keys and values).

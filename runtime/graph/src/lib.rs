@@ -24,6 +24,10 @@
 //! }
 //! # Ok::<(), siskin_format::Error>(())
 //! ```
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    reason = "every match over operations names what it does with each of them"
+)]
 
 pub mod adapter;
 pub mod arch;

@@ -3,7 +3,7 @@
 
 use siskin_device::{Device, DevicePtr, GridSize, KernelArgument, MatrixShape};
 use siskin_format::Result;
-use siskin_graph::{Op, Routing, op};
+use siskin_graph::{Routing, op};
 
 use crate::batch::TrainingBatch;
 use crate::program::{Program, Side};
@@ -48,10 +48,8 @@ pub(super) struct RouterGradient {
 
 /// Returns the routing of a node, and its side.
 fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
-    match program.graph.nodes[node].op {
-        Op::Route(op::Route { routing }) => Some((routing, program.sides[program.graph.nodes[node].output])),
-        _ => None,
-    }
+    let node = &program.graph.nodes[node];
+    Some((node.op.downcast_ref::<op::Route>()?.routing, program.sides[node.output]))
 }
 
 impl RouterLosses {

@@ -129,12 +129,12 @@ impl DeviceWeights {
             let weight = self.list[index];
             for rows in parameter.parts() {
                 let start = rows.start * parameter.columns;
-                let numbers = match parameter.forward {
-                    // The trained values are those before rounding.
-                    ForwardWeights::Rounded { .. } if self.gradients[index] > 0 => {
-                        Cow::Borrowed(&parameter.numbers[start..rows.end * parameter.columns])
-                    }
-                    _ => parameter.part(rows),
+                let is_rounded = matches!(parameter.forward, ForwardWeights::Rounded { .. });
+                // The trained values are those before rounding.
+                let numbers = if is_rounded && self.gradients[index] > 0 {
+                    Cow::Borrowed(&parameter.numbers[start..rows.end * parameter.columns])
+                } else {
+                    parameter.part(rows)
                 };
                 let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
                 let floats = match weight.f32 {

@@ -97,10 +97,10 @@ struct Muon {
 impl UpdateRule for Muon {
     fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
         let other = self.options.adamw_tensors.iter().any(|pattern| fits(pattern, shape.name));
-        match shape.role {
-            WeightRole::Matrix if !other => vec![("momentum", zeros(shape.count()))],
-            _ => self.moments.slots(shape),
+        if shape.role == WeightRole::Matrix && !other {
+            return vec![("momentum", zeros(shape.count()))];
         }
+        self.moments.slots(shape)
     }
 
     fn step(&self, mut tensor: StepTensor<'_>, state: &mut [TableData]) {

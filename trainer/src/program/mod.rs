@@ -179,26 +179,25 @@ impl GraphJoin {
             let mut op = node.op.clone();
             op.each_weight(&mut |weight| *weight = weights[*weight]);
             let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
-            match &mut op {
-                Op::Rope(Rope { rope, .. }) | Op::SinusoidalPositions(SinusoidalPositions { rope, .. }) => {
-                    *rope += ropes;
-                }
-                Op::StoreCrossKv(store) => {
-                    self.cross_kv.insert(store.attention.layer, [inputs[0], inputs[1]]);
-                    continue;
-                }
-                Op::Attention(attention) if attention.attention_mask == AttentionMask::CrossAttention => {
-                    let remembered = self.cross_kv.get(&attention.layer).ok_or_else(|| {
-                        let message = format!(
-                            "cross-attention in layer {} has no encoder keys and values",
-                            attention.layer
-                        );
-                        Error::unsupported("graph", message)
-                    })?;
-                    inputs.truncate(1);
-                    inputs.extend(remembered);
-                }
-                _ => {}
+            if let Op::Rope(Rope { rope, .. }) | Op::SinusoidalPositions(SinusoidalPositions { rope, .. }) =
+                &mut op
+            {
+                *rope += ropes;
+            } else if let Op::StoreCrossKv(store) = &op {
+                self.cross_kv.insert(store.attention.layer, [inputs[0], inputs[1]]);
+                continue;
+            } else if let Op::Attention(attention) = &op
+                && attention.attention_mask == AttentionMask::CrossAttention
+            {
+                let remembered = self.cross_kv.get(&attention.layer).ok_or_else(|| {
+                    let message = format!(
+                        "cross-attention in layer {} has no encoder keys and values",
+                        attention.layer
+                    );
+                    Error::unsupported("graph", message)
+                })?;
+                inputs.truncate(1);
+                inputs.extend(remembered);
             }
             self.graph.nodes.push(Node { op, inputs, output: values[node.output] });
         }

@@ -1,6 +1,7 @@
 //! The names of nodes in errors, profiles and reports.
 
-use siskin_graph::{Node, Op};
+use siskin_graph::Node;
+use siskin_graph::op::EmbedPosition;
 
 use super::{Program, Side, recompute};
 
@@ -31,11 +32,10 @@ impl Program {
 
     /// Returns the longest sequence that the position tables of a side cover; `None` without position tables.
     pub fn max_positions(&self, side: Side) -> Option<usize> {
-        let limit = |node: &Node| match node.op {
-            Op::EmbedPosition(embed) if self.sides[node.output] == side => {
-                Some(self.graph.weights[embed.table].rows.saturating_sub(embed.offset))
-            }
-            _ => None,
+        let limit = |node: &Node| {
+            let embed =
+                node.op.downcast_ref::<EmbedPosition>().filter(|_| self.sides[node.output] == side)?;
+            Some(self.graph.weights[embed.table].rows.saturating_sub(embed.offset))
         };
         self.graph.nodes.iter().filter_map(limit).min()
     }

@@ -414,15 +414,14 @@ pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
     for node in &program.graph.nodes {
         let texts = program.sequences(node.output, batch);
         let rows = texts.rows.iter();
-        let (table, max, what) = match node.op {
-            Op::Embed(Embed { table }) => (table, rows.map(|row| row.token as usize).max(), "token"),
-            Op::EmbedSegment(EmbedSegment { table }) => {
-                (table, rows.map(|row| row.token_type as usize).max(), "token_type")
-            }
-            Op::EmbedPosition(EmbedPosition { table, offset }) => {
-                (table, rows.map(|row| row.position + offset).max(), "position")
-            }
-            _ => continue,
+        let (table, max, what) = if let Op::Embed(Embed { table }) = node.op {
+            (table, rows.map(|row| row.token as usize).max(), "token")
+        } else if let Op::EmbedSegment(EmbedSegment { table }) = node.op {
+            (table, rows.map(|row| row.token_type as usize).max(), "token_type")
+        } else if let Op::EmbedPosition(EmbedPosition { table, offset }) = node.op {
+            (table, rows.map(|row| row.position + offset).max(), "position")
+        } else {
+            continue;
         };
         let limit = program.graph.weights[table].rows;
         if let Some(max) = max.filter(|&max| max >= limit) {

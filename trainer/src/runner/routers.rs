@@ -1,7 +1,8 @@
 //! Auxiliary losses of MoE routers: load balancing, and the z-loss.
 
 use serde::{Deserialize, Serialize};
-use siskin_graph::{Op, Routing};
+use siskin_graph::Routing;
+use siskin_graph::op::Route;
 
 use crate::program::{Program, Side};
 use crate::real::Real;
@@ -54,10 +55,8 @@ impl RouterStatistics {
 
     /// Returns the routing of a node, and its side.
     pub(super) fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
-        match program.graph.nodes[node].op {
-            Op::Route(route) => Some((route.routing, program.sides[program.graph.nodes[node].output])),
-            _ => None,
-        }
+        let node = &program.graph.nodes[node];
+        Some((node.op.downcast_ref::<Route>()?.routing, program.sides[node.output]))
     }
 
     /// Adds the scores of a layer and the chosen experts.

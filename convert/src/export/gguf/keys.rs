@@ -8,7 +8,8 @@ use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{GgufWindows, sliding_period};
-use siskin_graph::{AttentionMask, Graph, NormKind, Op, RopeScaling, RopeScalingMethod, RopeTable};
+use siskin_graph::op::Norm;
+use siskin_graph::{AttentionMask, Graph, NormKind, RopeScaling, RopeScalingMethod, RopeTable};
 use siskin_kernels::quant::BlockType;
 
 /// Tensors that hold what other formats keep in configuration keys.
@@ -220,14 +221,9 @@ fn keys_from_config(
         if let Some(rope) = graph.ropes.first() {
             count("rope.dimension_count", 2 * rope.frequencies.len());
         }
-        let mut norms = graph.nodes.iter().filter_map(|node| match node.op {
-            Op::Norm(norm) => Some(norm.kind),
-            _ => None,
-        });
-        let key = match norms.next_back() {
-            Some(NormKind::Rms) => "attention.layer_norm_rms_epsilon",
-            _ => "attention.layer_norm_epsilon",
-        };
+        let mut norms = graph.nodes.iter().filter_map(|node| node.op.downcast_ref::<Norm>());
+        let is_rms = norms.next_back().is_some_and(|norm| norm.kind == NormKind::Rms);
+        let key = if is_rms { "attention.layer_norm_rms_epsilon" } else { "attention.layer_norm_epsilon" };
         keys.push((key.to_owned(), MetadataValue::Float(h.epsilon)));
     }
     rotation(model, &mut keys, notes)?;

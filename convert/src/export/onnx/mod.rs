@@ -3,6 +3,10 @@
 //! Initializers have the names and the layout of Hugging Face. The family and the configuration are stored in the
 //! model's metadata properties. Our importer reads only the embedding settings from them: without a `config.json` in
 //! its folder, the file is an unrecognized graph.
+#![deny(
+    clippy::wildcard_enum_match_arm,
+    reason = "every match over operations names what it does with each of them"
+)]
 
 mod attention;
 mod experts;
@@ -126,11 +130,9 @@ fn starts(entries: &[Entry<'_>], types: &[BlockType], location: Option<&str>) ->
     let mut starts = Vec::new();
     let mut end = 0u64;
     for (entry, block) in entries.iter().zip(types) {
-        let element = match block {
-            BlockType::F16 => Element::Half,
-            BlockType::BF16 => Element::Brain,
-            _ => Element::Float,
-        };
+        let other = [(BlockType::F16, Element::Half), (BlockType::BF16, Element::Brain)];
+        let element =
+            other.iter().find(|(ty, _)| ty == block).map_or(Element::Float, |(_, element)| *element);
         let bytes = entry.bytes(*block)?;
         let offset = end.next_multiple_of(ALIGNMENT);
         end = offset + bytes;

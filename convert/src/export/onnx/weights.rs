@@ -104,7 +104,15 @@ impl<'a> Initializers<'a> {
                 let (flat, chunk) = (nodes.reshape(&whole, &[-1, columns]), i64::from(chunk));
                 nodes.slice(&flat, 0, chunk * rows, (chunk + 1) * rows, 1)
             }
-            _ => whole,
+            TensorTransform::Whole
+            | TensorTransform::Transposed
+            | TensorTransform::Neighbors(_)
+            | TensorTransform::Stacked { .. }
+            | TensorTransform::StackedAcross { .. }
+            | TensorTransform::Across { .. }
+            | TensorTransform::HalfOfHeads(_)
+            | TensorTransform::OfState(_)
+            | TensorTransform::RotatedPairs => whole,
         };
         if turned && !is_vector { nodes.transpose(&plain, &[1, 0]) } else { plain }
     }

@@ -68,20 +68,14 @@ impl KvGroupKind {
 
     /// Returns the first block that the next token of a sequence of `length` tokens attends to, attention sinks aside.
     pub(super) fn first_visible(self, length: usize) -> usize {
-        match self {
-            Self::SlidingWindow(SlidingWindow { window, .. }) => (length + 1).saturating_sub(window) / BLOCK,
-            _ => 0,
-        }
+        let Self::SlidingWindow(SlidingWindow { window, .. }) = self else { return 0 };
+        (length + 1).saturating_sub(window) / BLOCK
     }
 
     /// Returns whether a sequence of `length` tokens may have dropped block `index`.
     pub(super) fn may_be_evicted(self, index: usize, length: usize) -> bool {
-        match self {
-            Self::SlidingWindow(SlidingWindow { sinks, .. }) => {
-                (sinks.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
-            }
-            _ => false,
-        }
+        let Self::SlidingWindow(SlidingWindow { sinks, .. }) = self else { return false };
+        (sinks.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
     }
 }
 

@@ -12,10 +12,9 @@ impl BlockTable {
         let mut blocks = self.empty_lists();
         for ((group, fork), list) in self.groups.iter().zip(&mut blocks).zip(&source.blocks) {
             // Others are reserved for this sequence alone.
-            let shared = match group.kind {
-                KvGroupKind::CrossAttention => list.len(),
-                kind => kind.blocks_of(length).min(list.len()),
-            };
+            let is_shared_whole = group.kind == KvGroupKind::CrossAttention;
+            let shared =
+                if is_shared_whole { list.len() } else { group.kind.blocks_of(length).min(list.len()) };
             fork.extend_from_slice(&list[..shared]);
         }
         let fork = Sequence { length, expected_length, committed: length, reserved: 0, blocks, ..*source };
@@ -74,9 +73,11 @@ impl BlockTable {
     fn is_held(&self, group: usize, list: &[BlockId], length: usize) -> bool {
         let kind = self.groups[group].kind;
         let is_held = |index: usize, block: BlockId| {
-            let mut holders = self.sequences.iter().flatten().filter(|sequence| match kind {
-                KvGroupKind::RecurrentState => sequence.committed == length,
-                _ => sequence.committed >= length.min((index + 1) * BLOCK),
+            let mut holders = self.sequences.iter().flatten().filter(|sequence| {
+                if kind == KvGroupKind::RecurrentState {
+                    return sequence.committed == length;
+                }
+                sequence.committed >= length.min((index + 1) * BLOCK)
             });
             holders.any(|sequence| sequence.blocks[group].get(index) == Some(&block))
         };

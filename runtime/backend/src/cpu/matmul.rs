@@ -25,12 +25,13 @@ type Rows = (BufferView, InputKind);
 
 /// Returns the scratch words that a worker needs for matmul outputs before their epilogue.
 pub(crate) fn scratch_size(plan: &Plan) -> usize {
-    let words = |step: &PlanStep| match step {
-        PlanStep::Linear { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } => {
-            let panels = parts.iter().map(panels_of).max().unwrap_or(0).min(NEAR_PANELS);
-            plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * panels * ROWS
-        }
-        _ => 0,
+    let words = |step: &PlanStep| {
+        let PlanStep::Linear { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } = step
+        else {
+            return 0;
+        };
+        let panels = parts.iter().map(panels_of).max().unwrap_or(0).min(NEAR_PANELS);
+        plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * panels * ROWS
     };
     plan.steps.iter().map(words).max().unwrap_or(0)
 }

@@ -18,7 +18,8 @@ use crate::{
     MemoryUse, ModelWeights, Module, WeightSource, Weights,
 };
 use siskin_format::Result;
-use siskin_graph::{Graph, Op, pass};
+use siskin_graph::op::LinearAttention;
+use siskin_graph::{Graph, pass};
 use siskin_kernels::ops::attention::CacheType;
 
 /// The CPU: plans on a thread pool.
@@ -153,11 +154,8 @@ impl PlannedPass {
 
 /// Returns the scratch words that a worker needs for a graph's linear attention and its plan's matmuls.
 fn worker_words(graph: &Graph, plan: &Plan) -> usize {
-    let linear_attention = |op: &Op| match op {
-        Op::LinearAttention(attention) => Some(crate::state::scratch_size(attention)),
-        _ => None,
-    };
-    let sizes = graph.nodes.iter().filter_map(|node| linear_attention(&node.op));
+    let linear_attentions = graph.nodes.iter().filter_map(|node| node.op.downcast_ref::<LinearAttention>());
+    let sizes = linear_attentions.map(crate::state::scratch_size);
     sizes.max().unwrap_or(0).max(scratch_size(plan))
 }
 

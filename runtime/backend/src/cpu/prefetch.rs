@@ -94,18 +94,14 @@ impl CpuPass<'_> {
         let first = worker.step.get() + 1;
         let rest = self.plan.steps.iter().enumerate().skip(first);
         for (step, what) in rest {
-            match what {
-                PlanStep::Linear { rows, parts, after, .. } => {
-                    let begins = self.first_weights(worker, self.row_count(*rows), parts, *after);
-                    let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
-                    return (
-                        step,
-                        begins.map(|part| PrefetchRange::of(&part[..part.len().min(MAX / count)])),
-                    );
-                }
-                // The selected experts are not known yet.
-                PlanStep::ExpertLinear { .. } => return (step, [PrefetchRange::NONE; 2]),
-                _ => {}
+            if let PlanStep::Linear { rows, parts, after, .. } = what {
+                let begins = self.first_weights(worker, self.row_count(*rows), parts, *after);
+                let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
+                return (step, begins.map(|part| PrefetchRange::of(&part[..part.len().min(MAX / count)])));
+            }
+            // The selected experts are not known yet.
+            if matches!(what, PlanStep::ExpertLinear { .. }) {
+                return (step, [PrefetchRange::NONE; 2]);
             }
         }
         (usize::MAX, [PrefetchRange::NONE; 2])

@@ -46,7 +46,9 @@ impl ThrottleTarget {
             Self::DutyCycle(duty) if !(duty > 0.0 && duty <= 1.0) => {
                 format!("expected a duty cycle above 0 and at most 1, got {duty}")
             }
-            _ => return Ok(()),
+            Self::Off | Self::Adaptive | Self::TokensPerSecond(_) | Self::DutyCycle(_) | Self::Background => {
+                return Ok(());
+            }
         };
         Err(Error::argument("target", message))
     }

@@ -5,7 +5,7 @@ use super::{BufferView, Epilogue, MatmulPart, PlanStep, RowOp, slot_words};
 use siskin_format::Result;
 use siskin_graph::op::{Combine, Dispatch, ExpertLinear, Linear, Route, Routing};
 use siskin_graph::pass::fusion::{self, FusedOp, MatmulEpilogue};
-use siskin_graph::{Node, Op, RowKind, ValueId, WeightId};
+use siskin_graph::{Node, RowKind, ValueId, WeightId};
 use siskin_kernels::ops::quantize::QuantizedRowLayout;
 use siskin_kernels::panel::{InputKind, ROWS};
 
@@ -181,11 +181,7 @@ impl Planner<'_> {
 
     /// Returns whether each half of a single matrix is whole panels, as gate and up must be.
     fn halves_are_panels(&self, node: &Node) -> bool {
-        match &node.op {
-            Op::Linear(Linear { parts }) if parts.len() == 1 => {
-                self.graph.weights[parts[0].0].rows.is_multiple_of(2 * ROWS)
-            }
-            _ => true,
-        }
+        let single = node.op.downcast_ref::<Linear>().filter(|linear| linear.parts.len() == 1);
+        single.is_none_or(|linear| self.graph.weights[linear.parts[0].0].rows.is_multiple_of(2 * ROWS))
     }
 }

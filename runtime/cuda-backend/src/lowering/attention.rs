@@ -121,7 +121,14 @@ impl Lowering<'_> {
                 self.table(place)
             }
             AttentionMask::BigBird { size, random } => (self.context.block_bias)((size, random)),
-            _ => return [KernelArgument::Ptr(0); 2],
+            AttentionMask::Causal(_)
+            | AttentionMask::StreamingLlm { .. }
+            | AttentionMask::CausalEncoder(_)
+            | AttentionMask::Full
+            | AttentionMask::LocalWindow(_)
+            | AttentionMask::LongformerGlobal
+            | AttentionMask::Linformer
+            | AttentionMask::CrossAttention => return [KernelArgument::Ptr(0); 2],
         };
         let ranges = self.tables.key_bias_ranges(attention);
         [bias, self.table(ranges)].map(KernelArgument::Ptr)

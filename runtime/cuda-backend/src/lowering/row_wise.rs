@@ -179,7 +179,26 @@ impl Lowering<'_> {
                 let rest = [int(to.columns), vector(log), vector(bias)];
                 ("decay_gate_rows", 128, 0, [&rows(self, from)[..], &rows(self, to), &rest].concat())
             }
-            _ => return None,
+            RowOp::RopeCosSin { .. }
+            | RowOp::Embed { .. }
+            | RowOp::EmbedSegment { .. }
+            | RowOp::SinusoidalPositions { .. }
+            | RowOp::InputFeatures { .. }
+            | RowOp::ExternalInput { .. }
+            | RowOp::EmbedPosition { .. }
+            | RowOp::SelectOutputs { .. }
+            | RowOp::Norm { .. }
+            | RowOp::Rope { .. }
+            | RowOp::Activate { .. }
+            | RowOp::Gate { .. }
+            | RowOp::ClampedGate { .. }
+            | RowOp::RepeatColumns { .. }
+            | RowOp::Add { .. }
+            | RowOp::Affine { .. }
+            | RowOp::Elementwise { .. }
+            | RowOp::LoraSum { .. }
+            | RowOp::Quantize { .. }
+            | RowOp::QuantizeRotated { .. } => return None,
         })
     }
 }

@@ -144,11 +144,11 @@ impl Device for CudaDevice {
         self.context.set_current()?;
         // SAFETY: lists never read uninitialized memory.
         let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
-        let ptr = outcome.map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                Error::new(ErrorKind::Memory, "device", format!("cannot allocate {bytes} bytes"))
+        let ptr = outcome.map_err(|error| {
+            if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+                return Error::new(ErrorKind::Memory, "device", format!("cannot allocate {bytes} bytes"));
             }
-            _ => failed(&format!("allocate {bytes} bytes"), error),
+            failed(&format!("allocate {bytes} bytes"), error)
         })?;
         self.allocations.insert(ptr);
         Ok(ptr)

@@ -177,12 +177,10 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &LoraMatrix, slot: AdapterS
     }
     let PartWeights { a, b, scaling } = PartWeights::new(graph, part, slot);
     for mut node in std::mem::take(&mut graph.nodes) {
-        let bias = match &node.op {
-            Op::Linear(Linear { parts }) if takes(&node.op, weight) => parts[0].1,
-            _ => {
-                graph.nodes.push(node);
-                continue;
-            }
+        let linear = node.op.downcast_ref::<Linear>().filter(|_| takes(&node.op, weight));
+        let Some(bias) = linear.map(|linear| linear.parts[0].1) else {
+            graph.nodes.push(node);
+            continue;
         };
         let (input, output) = (node.inputs[0], node.output);
         let rows = graph.values[output].rows;

@@ -68,12 +68,10 @@ impl ConfigReader {
     /// accepted as one count.
     pub fn count(&self, keys: &[&str]) -> Result<Option<usize>> {
         let Some((value, place)) = self.first(keys) else { return Ok(None) };
-        let one = match value {
-            Value::Array(list) => match list.split_first() {
-                Some((head, tail)) if tail.iter().all(|other| other == head) => head,
-                _ => return Err(Error::unsupported(place, "the count differs from layer to layer")),
-            },
-            other => other,
+        let one = match value.as_array().map(|list| list.split_first()) {
+            None => value,
+            Some(Some((head, tail))) if tail.iter().all(|other| other == head) => head,
+            Some(_) => return Err(Error::unsupported(place, "the count differs from layer to layer")),
         };
         match one.as_f64() {
             Some(number) if (0.0..=2_147_483_648.0).contains(&number) && number.fract() == 0.0 => {

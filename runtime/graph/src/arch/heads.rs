@@ -79,7 +79,7 @@ impl Heads {
                 b.linear(before, "answer", 2)
             }
             OutputHead::Token => self.tokens(h, &mut b, hidden),
-            _ => hidden,
+            OutputHead::Hidden | OutputHead::Next => hidden,
         };
         Ok(b.finish_with(head, hidden, output))
     }
@@ -91,7 +91,7 @@ impl Heads {
             OutputHead::Class => exits || self.has_classes(b),
             OutputHead::Label => b.has("labels.weight"),
             OutputHead::Span => b.has("answer.weight"),
-            _ => b.has("tokens.weight"),
+            OutputHead::Hidden | OutputHead::Next | OutputHead::Token => b.has("tokens.weight"),
         };
         let architectures = config.architectures();
         let named = |ending: &str| architectures.iter().any(|name| name.ends_with(ending));

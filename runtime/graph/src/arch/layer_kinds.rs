@@ -40,11 +40,11 @@ fn linear(mut graph: Graph) -> Result<Graph> {
 }
 
 fn linear_attention(attention: &Attention, state: usize) -> Result<LinearAttention> {
-    let rule = match attention.attention_mask {
-        AttentionMask::Causal(None) => Some(StateUpdate::Additive),
-        AttentionMask::Full => Some(StateUpdate::BidirectionalAdditive),
-        _ => None,
-    };
+    let rules = [
+        (AttentionMask::Causal(None), StateUpdate::Additive),
+        (AttentionMask::Full, StateUpdate::BidirectionalAdditive),
+    ];
+    let rule = rules.into_iter().find(|(mask, _)| *mask == attention.attention_mask).map(|(_, rule)| rule);
     let plain = attention.alibi.is_empty() && attention.bias.is_none() && attention.sinks.is_none();
     let Some(rule) = rule.filter(|_| plain && attention.softcap.is_none()) else {
         let message = format!(

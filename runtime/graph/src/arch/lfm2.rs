@@ -9,6 +9,7 @@ use super::descriptor::{
 };
 use super::llama::feed_forward;
 use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, rope_scaling};
+use crate::op::CausalConv1d;
 use crate::{ActivationFunction, Builder, Graph, NormKind, Op, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
@@ -225,10 +226,8 @@ fn is_convolution(model: &ExportedModel<'_>, layer: usize) -> bool {
 
 /// Returns the kernel size of the convolutions.
 fn taps(model: &ExportedModel<'_>) -> Option<usize> {
-    model.main_graph()?.nodes.iter().find_map(|node| match node.op {
-        Op::CausalConv1d(convolution) => Some(convolution.taps),
-        _ => None,
-    })
+    let mut ops = model.main_graph()?.nodes.iter().map(|node| &node.op);
+    ops.find_map(Op::downcast_ref::<CausalConv1d>).map(|convolution| convolution.taps)
 }
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {

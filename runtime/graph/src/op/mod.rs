@@ -59,6 +59,12 @@ macro_rules! operations {
             fn from(operation: $name) -> Self {
                 Self::$name(operation)
             }
+        }
+
+        impl OpVariant for $name {
+            fn of(op: &Op) -> Option<&Self> {
+                if let Op::$name(operation) = op { Some(operation) } else { None }
+            }
         })*
 
         /// Evaluates an expression with the struct of an operation: `dispatch!(op, |operation| expression)` takes an
@@ -108,7 +114,18 @@ operations! { $
     Clamp,
 }
 
+/// The struct of an operation, which [`Op::downcast_ref`] returns.
+pub trait OpVariant: Sized {
+    /// Returns the struct if `op` is this operation.
+    fn of(op: &Op) -> Option<&Self>;
+}
+
 impl Op {
+    /// Returns the struct of the operation if it is a `T`, as in `op.downcast_ref::<Attention>()`.
+    pub fn downcast_ref<T: OpVariant>(&self) -> Option<&T> {
+        T::of(self)
+    }
+
     /// Returns the operation's shape rule and weights.
     pub fn operation(&self) -> &dyn Operation {
         dispatch!(self, |operation| operation)

@@ -12,23 +12,17 @@ pub(super) fn run(graph: &Graph) -> Graph {
         if done.contains(&node.output) {
             continue;
         }
-        let group = match node.op {
-            Op::Linear(_) if !remembered[node.output] => {
-                let mut group = products_of(graph, node.inputs[0]);
-                group.retain(|product| !remembered[product.output]);
-                group
-            }
-            _ => Vec::new(),
-        };
+        let mut group = Vec::new();
+        if matches!(node.op, Op::Linear(_)) && !remembered[node.output] {
+            group = products_of(graph, node.inputs[0]);
+            group.retain(|product| !remembered[product.output]);
+        }
         if group.len() < 2 {
             joined.nodes.push(node.clone());
             continue;
         }
-        let parts = group.iter().flat_map(|product| match &product.op {
-            Op::Linear(Linear { parts }) => parts.clone(),
-            _ => Vec::new(),
-        });
-        let parts = parts.collect();
+        let linears = group.iter().filter_map(|product| product.op.downcast_ref::<Linear>());
+        let parts = linears.flat_map(|linear| linear.parts.clone()).collect();
         let whole = joined.push(Linear { parts }, &node.inputs);
         let mut start = 0;
         for product in group {
@@ -57,6 +51,7 @@ fn products_of(graph: &Graph, input: ValueId) -> Vec<&Node> {
 
 #[cfg(test)]
 mod tests {
+    use crate::op::SliceColumns;
     use crate::{Attention, AttentionMask, Builder, Op};
 
     #[test]
@@ -76,10 +71,7 @@ mod tests {
         let starts: Vec<_> = joined
             .nodes
             .iter()
-            .filter_map(|node| match node.op {
-                Op::SliceColumns(slice) => Some((node.output, slice.start)),
-                _ => None,
-            })
+            .filter_map(|node| Some((node.output, node.op.downcast_ref::<SliceColumns>()?.start)))
             .collect();
         assert_eq!(starts, [(q, 0), (k, 8), (v, 12)]);
         assert!(joined.nodes.iter().any(|node| node.output == sum));

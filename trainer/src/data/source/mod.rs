@@ -156,9 +156,11 @@ pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
     let mut files = VecDeque::new();
     for path in paths {
         let place = path.display().to_string();
-        let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::new(ErrorKind::Missing, &*place, "no such file or directory"),
-            _ => Error::io(&*place, &error),
+        let metadata = fs::metadata(path).map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return Error::new(ErrorKind::Missing, &*place, "no such file or directory");
+            }
+            Error::io(&*place, &error)
         })?;
         if !metadata.is_dir() {
             files.push_back(path.clone());

@@ -57,10 +57,10 @@ impl ScoreArguments {
         }
         let cap = KernelArgument::Float(attention.softcap.unwrap_or(0.0));
         let places = [slopes, bias, bias_buckets].map(KernelArgument::Ptr);
-        let (many_end, many) = match attention.attention_mask {
-            AttentionMask::BigBird { size, random } => (size, ((1 + random) as f32).ln()),
-            _ => (0, 0.0),
-        };
+        let (mut many_end, mut many) = (0, 0.0);
+        if let AttentionMask::BigBird { size, random } = attention.attention_mask {
+            (many_end, many) = (size, ((1 + random) as f32).ln());
+        }
         let arguments = [
             &[KernelArgument::Ptr(tables.visible), int(tables.runs)],
             &places[..],

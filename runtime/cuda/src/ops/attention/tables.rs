@@ -35,7 +35,13 @@ fn max_runs(description: &Attention, keys: &BatchSequences) -> usize {
         }
         AttentionMask::BigBird { .. } => RUNS + 1,
         AttentionMask::StreamingLlm { .. } => RUNS,
-        _ => 1,
+        AttentionMask::Causal(_)
+        | AttentionMask::CausalEncoder(_)
+        | AttentionMask::Full
+        | AttentionMask::LocalWindow(_)
+        | AttentionMask::LongformerGlobal
+        | AttentionMask::Linformer
+        | AttentionMask::CrossAttention => 1,
     }
 }
 

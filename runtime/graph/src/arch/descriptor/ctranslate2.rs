@@ -140,8 +140,5 @@ pub(in crate::arch) fn sequence_to_sequence_sizes(
 
 /// Returns the entries of a JSON object.
 pub(in crate::arch) fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    }
+    if let Value::Object(object) = value { object } else { Map::new() }
 }
