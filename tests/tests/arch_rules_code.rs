@@ -25,6 +25,12 @@ fn files_are_short() {
 }
 
 #[test]
+fn the_context_is_a_facade() {
+    let tree = arch_rules::Tree::read(&paths::root());
+    arch_rules::assert_clean("`Context` is short.", &arch_rules::context_small(&tree));
+}
+
+#[test]
 fn functions_are_short_and_flat() {
     let tree = arch_rules::Tree::read(&paths::root());
     arch_rules::assert_clean("Functions stay short.", &arch_rules::functions_short(&tree));

@@ -156,13 +156,14 @@ fn contexts_of_two_models_share_threads_and_a_budget_for_each_cache() {
     let goldens = ["llama", "gpt2"].map(load);
     let models = goldens.each_ref().map(|golden| model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE));
     let mut contexts = models.each_ref().map(|model| model.context_on(&resources, &options, 8, 1).unwrap());
-    let (activations, kv_cache) = contexts[0].memory();
-    let tight = siskin::SessionOptions { budget: Some(activations + kv_cache), ..options.clone() };
+    let memory = contexts[0].memory();
+    let budget = Some(memory.activations + memory.kv_cache);
+    let tight = siskin::SessionOptions { budget, ..options.clone() };
     assert!(models[0].context_on(&resources, &tight, 8, 1).is_ok());
     assert!(models[0].context(&tight, 8, 1).is_err(), "the whole cache is larger");
     for _ in 0..2 {
         for ((golden, model), context) in goldens.iter().zip(&models).zip(&mut contexts) {
-            assert!(context.memory().1 <= 64 << 10, "{} bytes", context.memory().1);
+            assert!(context.memory().kv_cache <= 64 << 10, "{} bytes", context.memory().kv_cache);
             let sequence = context.create();
             let entry = siskin::BatchEntry::new(sequence, &golden.ids[0], siskin::OutputRows::Last);
             context.forward(&[entry]).unwrap();

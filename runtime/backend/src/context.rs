@@ -11,7 +11,7 @@ pub use siskin_graph::AdapterSlot;
 
 use std::sync::{Arc, Mutex};
 
-use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, SavedSequence};
+use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, SavedSequence, SequenceState};
 use crate::cancel::CancelHandle;
 use crate::loaded_model::LoadedModel;
 use crate::observer::Observer;
@@ -19,7 +19,7 @@ use crate::thread_pool::SharedThreadPool;
 use crate::{Batch, Executable, ForwardInput, ForwardPass, MemoryUse, ModelPart};
 use batch_builder::BatchBuilder;
 use forward_passes::ForwardPasses;
-use siskin_format::kv::{KvFileWriter, KvLayout};
+use siskin_format::kv::KvFileWriter;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::StreamingWindow;
 use siskin_kernels::ops::attention::CacheType;
@@ -244,19 +244,13 @@ impl Context {
         copied.and(reserved)
     }
 
-    /// Appends the blocks of a sequence to `out`; returns its prefix length (tokens that attend to each other
-    /// bidirectionally) and its expected length.
-    pub fn save(&self, sequence: usize, out: &mut KvFileWriter) -> Result<(usize, usize)> {
+    /// Appends the blocks of a sequence to `out`; returns the rest of its state.
+    pub fn save(&self, sequence: usize, out: &mut KvFileWriter) -> Result<SequenceState> {
         if !self.model.capabilities.kv_cache {
             let message = format!("the {} backend has no KV cache to save", self.model.device);
             return Err(Error::unsupported("session", message));
         }
         self.table.save(sequence, self.executable.block_storage(), out)
-    }
-
-    /// Returns the layout of the KV cache in saved states.
-    pub fn kv_layout(&self) -> Result<KvLayout> {
-        self.table.kv_layout(self.executable.block_storage())
     }
 
     /// Restores a saved state into `sequence`. On an error the sequence is unchanged, or empty if forks have taken its
@@ -273,9 +267,8 @@ impl Context {
     }
 
     /// Returns the bytes of activations and of the KV cache.
-    pub fn memory(&self) -> (usize, usize) {
-        let MemoryUse { activations, kv_cache } = self.executable.memory();
-        (activations, kv_cache)
+    pub fn memory(&self) -> MemoryUse {
+        self.executable.memory()
     }
 
     /// Returns the handle that cancels a pass.
@@ -293,14 +286,9 @@ impl Context {
         &self.table
     }
 
-    /// Returns the vocabulary size.
-    pub fn vocabulary(&self) -> usize {
-        self.model.config.vocabulary
-    }
-
-    /// Returns the number of adapters that sequences can choose.
-    pub fn adapters(&self) -> usize {
-        self.model.adapters().len()
+    /// Returns the model.
+    pub fn model(&self) -> &LoadedModel {
+        &self.model
     }
 
     /// Runs a forward pass over tokens of one or more sequences in one batch. [`Context::output`] then has one row for

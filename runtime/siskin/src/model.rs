@@ -16,6 +16,7 @@ use siskin_backend::governor::Governor;
 use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
 use siskin_chat_template::ChatTemplate;
 use siskin_format::file::File;
+use siskin_format::kv::KvIdentity;
 use siskin_graph::AdapterSlot;
 use siskin_graph::adapter::{Adapter, NamedAdapter};
 use siskin_graph::arch::{ConfigReader, Graphs, ModelConfig, Tasks};
@@ -155,6 +156,12 @@ impl Model {
             None => identity,
             Some(adapter) => *blake3::Hasher::new().update(&identity).update(adapter).finalize().as_bytes(),
         }
+    }
+
+    /// Returns the identity of KV caches that the model computes with an adapter.
+    pub(crate) fn kv_identity(&self, adapter: AdapterSlot) -> KvIdentity {
+        let skipped_layers = self.skipped().numbers().map(|number| number as u32).collect();
+        KvIdentity { model: self.identity_with(adapter), skipped_layers }
     }
 
     /// Returns the configuration stored in the file.

@@ -37,7 +37,7 @@ pub use language::{phrases_absent, type_names_unique};
 pub use licenses::{license_allowed, packages_allowed};
 pub use named_paths::{named_paths_exist, script_paths_exist, table_paths_exist};
 pub use rust::{Line, RustFile};
-pub use size::files_short;
+pub use size::{context_small, files_short};
 pub use tree::{SourceFile, Tree};
 pub use unsafety::unsafe_listed;
 

@@ -37,9 +37,49 @@ pub fn files_short(tree: &Tree) -> Vec<String> {
     breaches
 }
 
+/// Lines of the methods of [`Context`](siskin_backend::context::Context), which is a facade: what differs between
+/// devices is in their backends.
+const CONTEXT_BUDGET: usize = 250;
+
+/// Returns a breach if the `impl` blocks of `Context` are longer than the limit, or if their file names the CPU backend.
+pub fn context_small(tree: &Tree) -> Vec<String> {
+    let mut lines = 0;
+    let mut breaches = Vec::new();
+    for file in tree.rust().filter(|file| file.path.starts_with("runtime/backend/src/") && !file.is_test()) {
+        let mut is_inside = false;
+        let before = lines;
+        for line in file.text.lines() {
+            is_inside |= line.starts_with("impl Context {");
+            lines += usize::from(is_inside);
+            is_inside &= line != "}";
+        }
+        let names_cpu = file.text.lines().position(|line| line.contains("cpu::"));
+        if let Some(index) = names_cpu.filter(|_| lines > before) {
+            breaches.push(format!("{}:{}: `Context` names the CPU backend", file.path, index + 1));
+        }
+    }
+    if !(1..=CONTEXT_BUDGET).contains(&lines) {
+        breaches.push(format!(
+            "runtime/backend/src/context.rs:1: {lines} lines of `impl Context` (limit {CONTEXT_BUDGET})"
+        ));
+    }
+    breaches
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_context_is_found() {
+        let path = "runtime/backend/src/context.rs";
+        let method = "    fn f() {}\n";
+        let of = |count: usize| format!("impl Context {{\n{}}}\n{}", method.repeat(count), method.repeat(99));
+        let breaches = |text: &str| context_small(&Tree::from_files(&[(path, text)])).len();
+        assert_eq!([248, 249].map(|count| breaches(&of(count))), [0, 1]);
+        assert_eq!(breaches(&format!("use crate::cpu::Module;\n{}", of(1))), 1);
+        assert_eq!(breaches("impl Contexts {}"), 1, "`impl Context` is not found");
+    }
 
     #[test]
     fn long_files_are_found_and_tests_do_not_count() {

@@ -19,7 +19,7 @@ use block_pool::BlockPool;
 pub use block_pool::{KvGroupKind, SlidingWindow};
 pub use layout::KvBudget;
 pub use layout::{BlockLayout, KvGroupLayout};
-pub use save::{SavedBlock, SavedSequence};
+pub use save::{SavedBlock, SavedSequence, SequenceState};
 use siskin_format::{Error, ErrorKind, Result};
 pub use siskin_kernels::ops::attention::BLOCK;
 use siskin_kernels::ops::attention::CacheType;

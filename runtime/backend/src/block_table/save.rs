@@ -7,14 +7,32 @@ use crate::BlockStorage;
 use siskin_format::kv::{KvFile, KvFileWriter, KvGroup, KvLayout, KvPositions};
 use siskin_format::{Error, ErrorKind, Result};
 
+/// What a saved sequence has beside its tokens and blocks.
+pub struct SequenceState {
+    /// The number of tokens that attend to each other bidirectionally.
+    pub bidirectional_prefix: usize,
+    /// The expected length in tokens.
+    pub expected_length: usize,
+    /// The layout of its blocks.
+    pub layout: KvLayout,
+}
+
 /// A saved sequence.
 pub struct SavedSequence<'a> {
     /// The number of tokens that attend to each other bidirectionally.
     pub bidirectional_prefix: usize,
     /// The expected length in tokens.
     pub expected_length: usize,
+    /// How many of its tokens are restored; all, if the model has recurrent states.
+    pub length: usize,
     /// Its tokens and blocks.
     pub file: &'a KvFile<'a>,
+}
+
+impl SavedSequence<'_> {
+    fn restored_length(&self) -> usize {
+        self.length.min(self.file.tokens.len())
+    }
 }
 
 /// A block of a saved sequence.
@@ -43,7 +61,7 @@ fn positions(kind: KvGroupKind) -> Result<KvPositions> {
 
 impl BlockTable {
     /// Returns the layout of the blocks in `storage`.
-    pub fn kv_layout(&self, storage: &dyn BlockStorage) -> Result<KvLayout> {
+    fn kv_layout(&self, storage: &dyn BlockStorage) -> Result<KvLayout> {
         let group = |(index, group): (usize, &super::BlockPool)| {
             let format = storage.format(index)?;
             let (positions, block_words) = (positions(group.kind)?, number(format.words)?);
@@ -53,8 +71,7 @@ impl BlockTable {
         Ok(KvLayout { block_positions: BLOCK as u32, groups })
     }
 
-    /// Appends the blocks of a sequence, whose contents are in `storage`. Returns the prefix length and the expected
-    /// length.
+    /// Appends the blocks of a sequence, whose contents are in `storage`. Returns the rest of its state.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for sequences with an encoded input.
@@ -63,7 +80,7 @@ impl BlockTable {
         id: SequenceId,
         storage: &dyn BlockStorage,
         out: &mut KvFileWriter,
-    ) -> Result<(usize, usize)> {
+    ) -> Result<SequenceState> {
         let sequence = self.sequence(id)?;
         if sequence.encoded_length > 0 {
             return Err(Error::unsupported("session", "sessions with an encoded input cannot be saved"));
@@ -75,7 +92,8 @@ impl BlockTable {
                 }
             }
         }
-        Ok((sequence.bidirectional_prefix, sequence.expected_length))
+        let Sequence { bidirectional_prefix, expected_length, .. } = *sequence;
+        Ok(SequenceState { bidirectional_prefix, expected_length, layout: self.kv_layout(storage)? })
     }
 
     /// Validates a saved sequence against this table, and returns its blocks, group by group.
@@ -84,7 +102,7 @@ impl BlockTable {
         saved: &SavedSequence<'a>,
         storage: &dyn BlockStorage,
     ) -> Result<Vec<SavedBlock<'a>>> {
-        let (context, length) = (self.layout.options.context_length, saved.file.tokens.len());
+        let (context, length) = (self.layout.options.context_length, saved.restored_length());
         if length > context {
             let message =
                 format!("{length} tokens exceed the context length of {context}; use a larger context");
@@ -97,7 +115,8 @@ impl BlockTable {
         let mut found = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
             let count = group.kind.blocks_of(length);
-            if saved.file.block_numbers(number).any(|index| index >= count) {
+            let all = group.kind.blocks_of(saved.file.tokens.len());
+            if saved.file.block_numbers(number).any(|index| index >= all) {
                 return Err(Error::corrupt("saved.blocks", "more blocks than the tokens have"));
             }
             for index in 0..count {
@@ -133,7 +152,7 @@ impl BlockTable {
             storage.import(saved.group, block, words)
         };
         let outcome = found.iter().try_for_each(&mut restore);
-        let length = saved.file.tokens.len();
+        let length = saved.restored_length();
         let id = self.place(Sequence {
             length,
             encoded_length: 0,

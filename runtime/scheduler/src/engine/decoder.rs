@@ -437,8 +437,8 @@ fn limits(context: &Context, options: &SchedulingOptions) -> StepLimits {
 pub(super) fn request_limits(context: &Context) -> RequestLimits {
     RequestLimits {
         context_length: context.block_table().context_length(),
-        vocabulary: context.vocabulary(),
-        adapters: context.adapters(),
+        vocabulary: context.model().config.vocabulary,
+        adapters: context.model().adapters().len(),
     }
 }
 

@@ -37,6 +37,7 @@ use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::{Error, ErrorKind, Result};
 use conversation::ConversationMessage;
+use siskin_backend::MemoryUse;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_chat_template::RenderOptions;
@@ -177,7 +178,7 @@ impl Session {
         let adapter = model.loaded().adapter_slot(options.adapter.as_deref())?;
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
-        let logits = vec![0.0; context.vocabulary()];
+        let logits = vec![0.0; context.model().config.vocabulary];
         let tokens = Vec::with_capacity(context.block_table().context_length());
         let context = Arc::new(Mutex::new(context));
         Ok(Self {
@@ -307,8 +308,8 @@ impl Session {
 
     /// Returns the memory that the session holds.
     pub fn memory(&self) -> SessionMemory {
-        let (arena, cache) = locked(&self.context).memory();
-        SessionMemory { arena, cache, mapped: self.model.file().bytes().len() }
+        let MemoryUse { activations, kv_cache } = locked(&self.context).memory();
+        SessionMemory { arena: activations, cache: kv_cache, mapped: self.model.file().bytes().len() }
     }
 
     /// Returns unused memory, such as that of removed tokens, to the system.

@@ -11,7 +11,7 @@ use super::{Generation, Session, locked};
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::block_table::SavedSequence;
 use siskin_format::file::AtomicFile;
-use siskin_format::kv::{self, KvFile, KvFileWriter, KvIdentity};
+use siskin_format::kv::{self, KvFile, KvFileWriter};
 
 /// The first bytes of sessions that were saved before the format `.siskin-kv`.
 const OLD_MAGIC: [u8; 8] = *b"SISKSESS";
@@ -32,24 +32,18 @@ impl Session {
         self.recover()?;
         let mut file = KvFileWriter::default();
         let context = locked(&self.context);
-        let (prefix, expected) = context.save(self.sequence, &mut file)?;
-        let layout = context.kv_layout()?;
+        let saved = context.save(self.sequence, &mut file)?;
         drop(context);
         let mut state = Vec::new();
-        put(&mut state, prefix)?;
-        put(&mut state, expected)?;
+        put(&mut state, saved.bidirectional_prefix)?;
+        put(&mut state, saved.expected_length)?;
         state.extend(self.pending_token.unwrap_or(NO_TOKEN).to_le_bytes());
         self.sampler.chance().iter().for_each(|word| state.extend(word.to_le_bytes()));
         let bits: Vec<u32> = self.logits.iter().map(|logit| logit.to_bits()).collect();
         put_all(&mut state, &bits)?;
         put(&mut state, self.turns.len())?;
         self.turns.iter().try_for_each(|turn| put_message(&mut state, turn))?;
-        file.finish(&self.kv_identity(), &layout, &self.tokens, &state)
-    }
-
-    fn kv_identity(&self) -> KvIdentity {
-        let skipped_layers = self.model.skipped().numbers().map(|number| number as u32).collect();
-        KvIdentity { model: self.model.identity_with(self.adapter), skipped_layers }
+        file.finish(&self.model.kv_identity(self.adapter), &saved.layout, &self.tokens, &state)
     }
 
     /// Writes [`Session::save`] to a file atomically: it appears only when complete.
@@ -86,7 +80,7 @@ impl Session {
             return Err(Error::new(ErrorKind::Version, "saved.version", message));
         }
         let file = KvFile::parse(bytes).map_err(|error| error.within("saved"))?;
-        if file.identity != self.kv_identity() {
+        if file.identity != self.model.kv_identity(self.adapter) {
             let message = "saved with a different model or other skipped layers; open that model";
             return Err(Error::new(ErrorKind::Unsupported, "saved.model", message));
         }
@@ -101,7 +95,7 @@ impl Session {
         }
         let mut context = locked(&self.context);
         let (bidirectional_prefix, expected_length) = (state.prefix, state.expected);
-        let saved = SavedSequence { bidirectional_prefix, expected_length, file: &file };
+        let saved = SavedSequence { bidirectional_prefix, expected_length, length: usize::MAX, file: &file };
         match context.restore(self.sequence, &saved) {
             Ok(sequence) => self.sequence = sequence,
             Err(error) => {
