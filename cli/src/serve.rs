@@ -41,8 +41,15 @@ pub(crate) struct Args {
     /// Memory for the KV cache of each model in MiB; default: enough for --parallel requests of the maximum length
     #[arg(long, value_name = "MIB", help_heading = "HTTP")]
     kv_memory: Option<usize>,
+    /// Directory for prefixes that leave the prefix cache, where later requests and later runs of the server find them. Its
+    /// files contain the tokens of prompts and responses
+    #[arg(long, value_name = "DIR", help_heading = "HTTP")]
+    prefix_cache_dir: Option<PathBuf>,
+    /// Maximum size of --prefix-cache-dir in MiB; the least recently used prefixes are removed
+    #[arg(long, default_value_t = 4096, value_name = "MIB", help_heading = "HTTP")]
+    prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "kv_memory"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "kv_memory", "prefix_cache_dir"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -1545,6 +1545,20 @@ SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_max_waiting(siskin_served_model_options *options,
                                                           size_t requests);
 
+/// Sets the directory for cached prefixes that leave memory, and for those that are left when the engine is drained: later
+/// requests, also of later processes, continue after them. It is created if necessary. Its files contain the tokens of
+/// prompts and responses, and only this user can read them. An empty string (the default) means none.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_prefix_cache_directory(siskin_served_model_options *options,
+                                                                     const char *directory,
+                                                                     size_t length);
+
+/// Sets the maximum size of the prefix cache's directory in bytes; the least recently used prefixes are removed. 0 (the
+/// default) means 1 GiB.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_prefix_cache_directory_size(siskin_served_model_options *options,
+                                                                          uint64_t bytes);
+
 /// Sets the draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
 /// tokenizer, or the same one opened with skipped layers. It changes no token. Null (the default) means none.
 SISKIN_NODISCARD

@@ -147,7 +147,7 @@ pub unsafe extern "C" fn siskin_engine_add_model(
     unsafe {
         guard::shared(engine, |state| {
             let number = output("number", number)?;
-            let options = borrow_or_default(options, |options| Ok(options.clone()))?.0;
+            let options = borrow_or_default(options, |options| Ok(options.clone()))?.finish();
             let added =
                 borrow(model, |model| Ok(state.add(state.engine.add_model(model, &options)?, model)))?;
             number.write(added);

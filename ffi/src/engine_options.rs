@@ -1,10 +1,13 @@
 //! Options for engines and their models.
 
+use std::ffi::c_char;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use siskin::serving::{Drive, EngineOptions, SchedulingOptions, ServedModelOptions};
+use siskin::serving::{DiskCacheOptions, Drive, EngineOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{KvBudget, SessionOptions};
 
+use crate::arguments::text_or_none;
 use crate::error::siskin_error;
 use crate::guard::{self, Handle, borrow};
 use crate::model::siskin_model;
@@ -91,10 +94,26 @@ pub struct siskin_served_model_options {
 
 /// The default number of requests that run at the same time: an app has fewer clients than a server.
 const MAX_RUNNING: usize = 4;
+/// The default size of the prefix cache's directory.
+const DIRECTORY_BYTES: u64 = 1 << 30;
 
 /// The options behind a handle.
 #[derive(Clone)]
-pub(crate) struct ServedOptions(pub(crate) ServedModelOptions);
+pub(crate) struct ServedOptions {
+    options: ServedModelOptions,
+    /// The folder of the prefix cache, and its maximum size; 0: the default.
+    directory: Option<PathBuf>,
+    directory_bytes: u64,
+}
+
+impl ServedOptions {
+    /// Returns the options of the model.
+    pub(crate) fn finish(&self) -> ServedModelOptions {
+        let max_bytes = if self.directory_bytes == 0 { DIRECTORY_BYTES } else { self.directory_bytes };
+        let disk_cache = self.directory.clone().map(|folder| DiskCacheOptions { folder, max_bytes });
+        ServedModelOptions { disk_cache, ..self.options.clone() }
+    }
+}
 
 impl Default for ServedOptions {
     fn default() -> Self {
@@ -102,7 +121,7 @@ impl Default for ServedOptions {
         options.scheduling.max_running = MAX_RUNNING;
         // Only clients on a network vanish without freeing their requests.
         options.scheduling.pause_limit = Duration::MAX;
-        Self(options)
+        Self { options, directory: None, directory_bytes: 0 }
     }
 }
 
@@ -169,7 +188,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_type(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.0.session.cache = self::kv_cache_type(kv_cache_type)?;
+            options.options.session.cache = self::kv_cache_type(kv_cache_type)?;
             Ok(())
         })
     }
@@ -192,7 +211,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_memory(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.0.kv_budget = budget;
+            options.options.kv_budget = budget;
             Ok(())
         })
     }
@@ -230,6 +249,48 @@ pub unsafe extern "C" fn siskin_served_model_options_set_max_waiting(
     unsafe { change_scheduling(options, |scheduling| scheduling.max_waiting = max_waiting) }
 }
 
+/// Sets the directory for cached prefixes that leave memory, and for those that are left when the engine is drained: later
+/// requests, also of later processes, continue after them. It is created if necessary. Its files contain the tokens of
+/// prompts and responses, and only this user can read them. An empty string (the default) means none.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_prefix_cache_directory(
+    options: *mut siskin_served_model_options,
+    directory: *const c_char,
+    length: usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live; `directory` is a string of `length` bytes.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.directory = text_or_none("directory", directory, length)?.map(PathBuf::from);
+            Ok(())
+        })
+    }
+}
+
+/// Sets the maximum size of the prefix cache's directory in bytes; the least recently used prefixes are removed. 0 (the
+/// default) means 1 GiB.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_prefix_cache_directory_size(
+    options: *mut siskin_served_model_options,
+    bytes: u64,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.directory_bytes = bytes;
+            Ok(())
+        })
+    }
+}
+
 /// Sets the draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
 /// tokenizer, or the same one opened with skipped layers. It changes no token. Null (the default) means none.
 ///
@@ -244,7 +305,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_draft_model(
     // SAFETY: pointer contract: `options` and `draft_model` are null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.0.draft = match draft_model.is_null() {
+            options.options.draft = match draft_model.is_null() {
                 true => None,
                 false => Some(borrow(draft_model, |model| Ok(model.clone()))?),
             };
@@ -272,7 +333,7 @@ unsafe fn change_session(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            change(&mut options.0.session);
+            change(&mut options.options.session);
             Ok(())
         })
     }
@@ -287,7 +348,7 @@ unsafe fn change_scheduling(
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            change(&mut options.0.scheduling);
+            change(&mut options.options.scheduling);
             Ok(())
         })
     }

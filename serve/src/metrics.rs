@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use siskin::serving::{SchedulerStats, StreamTimes};
+use siskin::serving::{DiskCacheStats, SchedulerStats, StreamTimes};
 use siskin::{Error, ErrorKind};
 
 /// The upper bound of the first bucket of a histogram; each further one is twice as large.
@@ -110,33 +110,14 @@ pub(crate) struct NamedMetrics<'a> {
     pub(crate) name: &'a str,
     pub(crate) metrics: &'a ModelMetrics,
     pub(crate) scheduler: Option<SchedulerStats>,
+    pub(crate) disk_cache: Option<DiskCacheStats>,
 }
 
 /// Returns all metrics as text.
 pub(crate) fn text(models: &[NamedMetrics<'_>]) -> String {
     let mut page = Page { text: String::new(), models };
-    page.scheduler("siskin_requests_running", "gauge", "Requests that have started.", |stats| stats.running);
-    page.scheduler("siskin_requests_waiting", "gauge", "Requests that wait.", |stats| stats.waiting);
-    page.scheduler("siskin_prefix_cache_prefixes", "gauge", "Sequences in the prefix cache.", |stats| {
-        stats.cached_prefixes
-    });
-    let help = "Tokens of requests when they started.";
-    page.scheduler("siskin_prefix_cache_queries_tokens_total", "counter", help, |stats| {
-        stats.prefix_queried_tokens
-    });
-    let help = "Tokens of requests that the prefix cache had.";
-    page.scheduler("siskin_prefix_cache_hits_tokens_total", "counter", help, |stats| stats.prefix_hit_tokens);
-    page.scheduler("siskin_preemptions_total", "counter", "Preempted requests.", |stats| stats.preemptions);
-    page.scheduler("siskin_forward_passes_total", "counter", "Forward passes.", |stats| stats.steps);
-    page.scheduler("siskin_forward_pass_rows_total", "counter", "Rows of forward passes.", |stats| {
-        stats.rows
-    });
-    let help = "Guessed tokens that passes verified.";
-    page.scheduler("siskin_speculative_draft_tokens_total", "counter", help, |stats| stats.drafted_tokens);
-    let help = "Guessed tokens that were right.";
-    page.scheduler("siskin_speculative_accepted_tokens_total", "counter", help, |stats| {
-        stats.accepted_tokens
-    });
+    page.schedulers();
+    page.disk_caches();
     page.counter("siskin_prompt_tokens_total", "Tokens of prompts and embedded texts.", |metrics| {
         &metrics.prompt_tokens
     });
@@ -190,21 +171,81 @@ impl Page<'_> {
         let _ = writeln!(self.text, "{line}");
     }
 
-    fn scheduler<T: Display>(&mut self, name: &str, kind: &str, help: &str, value: fn(&SchedulerStats) -> T) {
+    fn schedulers(&mut self) {
+        type Of = fn(&SchedulerStats) -> u64;
+        let all: [(&str, &str, &str, Of); 11] = [
+            ("requests_running", "gauge", "Requests that have started.", |stats| stats.running as u64),
+            ("requests_waiting", "gauge", "Requests that wait.", |stats| stats.waiting as u64),
+            ("prefix_cache_prefixes", "gauge", "Sequences in the prefix cache.", |stats| {
+                stats.cached_prefixes as u64
+            }),
+            (
+                "prefix_cache_queries_tokens_total",
+                "counter",
+                "Tokens of requests when they started.",
+                |stats| stats.prefix_queried_tokens,
+            ),
+            (
+                "prefix_cache_hits_tokens_total",
+                "counter",
+                "Tokens of requests that the prefix cache had.",
+                |stats| stats.prefix_hit_tokens,
+            ),
+            (
+                "prefix_cache_restored_tokens_total",
+                "counter",
+                "Tokens of prefixes that were read from disk.",
+                |stats| stats.prefix_restored_tokens,
+            ),
+            ("preemptions_total", "counter", "Preempted requests.", |stats| stats.preemptions),
+            ("forward_passes_total", "counter", "Forward passes.", |stats| stats.steps),
+            ("forward_pass_rows_total", "counter", "Rows of forward passes.", |stats| stats.rows),
+            ("speculative_draft_tokens_total", "counter", "Guessed tokens that passes verified.", |stats| {
+                stats.drafted_tokens
+            }),
+            ("speculative_accepted_tokens_total", "counter", "Guessed tokens that were right.", |stats| {
+                stats.accepted_tokens
+            }),
+        ];
+        for (name, kind, help, of) in all {
+            self.each_model(&format!("siskin_{name}"), kind, help, |model| model.scheduler.as_ref().map(of));
+        }
+    }
+
+    fn disk_caches(&mut self) {
+        type Of = fn(&DiskCacheStats) -> u64;
+        let all: [(&str, &str, Of); 4] = [
+            ("written", "Prefixes that were written to disk.", |stats| stats.written),
+            ("lost", "Prefixes that were not written: the disk was too slow, or writing failed.", |stats| {
+                stats.lost
+            }),
+            ("read", "Prefixes that were read from disk.", |stats| stats.read),
+            ("damaged", "Files that could not be used, or only in part.", |stats| stats.damaged),
+        ];
+        for (what, help, of) in all {
+            let name = format!("siskin_prefix_cache_files_{what}_total");
+            self.each_model(&name, "counter", help, |model| model.disk_cache.as_ref().map(of));
+        }
+    }
+
+    /// Adds a metric of those models that have a value.
+    fn each_model(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        value: impl Fn(&NamedMetrics<'_>) -> Option<u64>,
+    ) {
         self.head(name, kind, help);
         for model in self.models {
-            if let Some(stats) = &model.scheduler {
-                self.line(format_args!("{name}{{model={}}} {}", label(model.name), value(stats)));
+            if let Some(value) = value(model) {
+                self.line(format_args!("{name}{{model={}}} {value}", label(model.name)));
             }
         }
     }
 
     fn counter(&mut self, name: &str, help: &str, of: fn(&ModelMetrics) -> &AtomicU64) {
-        self.head(name, "counter", help);
-        for model in self.models {
-            let value = of(model.metrics).load(Ordering::Relaxed);
-            self.line(format_args!("{name}{{model={}}} {value}", label(model.name)));
-        }
+        self.each_model(name, "counter", help, |model| Some(of(model.metrics).load(Ordering::Relaxed)));
     }
 
     fn finished(&mut self) {
@@ -253,7 +294,8 @@ mod tests {
             metrics.record_token(Some(Duration::from_millis(milliseconds)));
         }
         metrics.record_token(None);
-        let page = text(&[NamedMetrics { name: "a\"b", metrics: &metrics, scheduler: None }]);
+        let page =
+            text(&[NamedMetrics { name: "a\"b", metrics: &metrics, scheduler: None, disk_cache: None }]);
         let value = |series: &str| {
             let line =
                 page.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("{series}"));

@@ -112,8 +112,8 @@ impl ModelRegistry {
     /// Returns the page of metrics.
     pub(crate) fn metrics(&self) -> String {
         // Requests with adapters are in the queue of their base model.
-        let scheduler = |model: &Arc<RegisteredModel>| match model.task {
-            ModelTask::Decoder(id) if model.parent.is_none() => self.engine.stats(id),
+        let decoder = |model: &Arc<RegisteredModel>| match model.task {
+            ModelTask::Decoder(id) if model.parent.is_none() => Some(id),
             ModelTask::Decoder(_) | ModelTask::Encoder(..) => None,
         };
         let all: Vec<NamedMetrics<'_>> = self
@@ -122,7 +122,8 @@ impl ModelRegistry {
             .map(|model| NamedMetrics {
                 name: &model.name,
                 metrics: &model.metrics,
-                scheduler: scheduler(model),
+                scheduler: decoder(model).and_then(|id| self.engine.stats(id)),
+                disk_cache: decoder(model).and_then(|id| self.engine.disk_cache_stats(id)),
             })
             .collect();
         metrics::text(&all)

@@ -1,6 +1,7 @@
 // Engines: concurrent requests get the answers of sessions, can be canceled, and outlive their engine and model.
 #include "check.h"
 #include <pthread.h>
+#include <unistd.h>
 
 enum { MAX_TOKENS = 24, ROOM = 4096, CLIENTS = 4 };
 
@@ -324,6 +325,42 @@ static void limits(const siskin_model *model, const siskin_model *encoder) {
     siskin_engine_free(engine);
 }
 
+// A later engine continues after the prefixes that one left on disk.
+static void prefixes_on_disk(const siskin_model *model, const char *folder) {
+    char directory[ROOM], prompt[100];
+    CHECK(snprintf(directory, sizeof directory, "%s/prefixes-%d", folder, (int)getpid()) < ROOM);
+    memset(prompt, 'a', sizeof prompt);
+    siskin_served_model_options *options = NULL;
+    OK(siskin_served_model_options_new(&options));
+    OK(siskin_served_model_options_set_prefix_cache_directory(options, TEXT(directory)));
+    OK(siskin_served_model_options_set_prefix_cache_directory_size(options, 1 << 30));
+    siskin_request_options *request = greedy_request();
+    static answer answers[2];
+    for (int i = 0; i < 2; i++) {
+        siskin_engine *engine = new_engine(false);
+        siskin_generation *generation = NULL;
+        siskin_generation_usage usage = {.struct_size = sizeof usage};
+        siskin_text_chunk chunk = {.struct_size = sizeof chunk};
+        OK(siskin_engine_add_model(engine, model, options, &(uint32_t){0}));
+        OK(siskin_engine_submit_raw(engine, 0, prompt, sizeof prompt, false, request, &generation));
+        finish(generation, &chunk);
+        OK(siskin_generation_read_usage(generation, &usage));
+        CHECK(i == 0 ? usage.cached_tokens == 0 : usage.cached_tokens >= 64);
+        siskin_generation_free(generation);
+        OK(siskin_engine_submit_raw(engine, 0, prompt, sizeof prompt, false, request, &generation));
+        take(generation, &answers[i]);
+        OK(siskin_engine_drain(engine, 5000));
+        siskin_engine_free(engine);
+    }
+    CHECK(same(&answers[0], &answers[1]));
+    siskin_request_options_free(request);
+    OK(siskin_served_model_options_set_prefix_cache_directory(options, TEXT("/dev/null/none")));
+    siskin_engine *engine = new_engine(false);
+    FAILS(SISKIN_ERROR_IO, siskin_engine_add_model(engine, model, options, &(uint32_t){0}));
+    siskin_engine_free(engine);
+    siskin_served_model_options_free(options);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     siskin_model *model = open_model(arguments, "chat"), *encoder = open_model(arguments, "vectors");
@@ -341,6 +378,7 @@ int main(int count, char **arguments) {
     }
     adapters(arguments);
     limits(model, encoder);
+    prefixes_on_disk(model, arguments[1]);
     siskin_model_free(encoder);
     siskin_model_free(model);
     puts("engine: ok");

@@ -7,7 +7,7 @@ use super::Args;
 use crate::lora::name_of;
 use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
-use siskin::serving::{Admission, SchedulingOptions, ServedModelOptions};
+use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{Error, KvBudget, Model, Result};
 use siskin_serve::{ServedModel, Server, ServerOptions};
 
@@ -57,6 +57,10 @@ fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModel
         session: args.context.session(&args.model_args, &SamplerArgs::default(), &[])?,
         kv_budget,
         draft,
+        disk_cache: args.prefix_cache_dir.clone().map(|folder| DiskCacheOptions {
+            folder,
+            max_bytes: args.prefix_cache_size.saturating_mul(1 << 20),
+        }),
         scheduling: SchedulingOptions {
             max_running: args.parallel,
             max_waiting: args.max_waiting,

@@ -42,12 +42,9 @@ impl CacheSalt {
         Self(salt)
     }
 
-    /// Returns the salt of requests with this salt and an adapter: keys and values depend on the adapter.
-    pub(crate) fn with_adapter(self, adapter: AdapterSlot) -> Self {
-        if adapter == AdapterSlot::MODEL {
-            return self;
-        }
-        Self::hashed(&[&self.0, &adapter.0.to_le_bytes()])
+    /// Returns the salt of requests with this salt and the adapter with this identity: keys and values depend on it.
+    pub(crate) fn with_adapter(self, adapter: &[u8; 32]) -> Self {
+        Self::hashed(&[&self.0, adapter])
     }
 }
 

@@ -20,6 +20,13 @@ public struct ServedModelOptions: Sendable {
     /// The maximum number of requests that wait; further ones are rejected with `SiskinError.Code.overloaded`. Default:
     /// 256.
     public var maxWaiting: Int?
+    /// The directory for cached prefixes that leave memory, and for those that are left when the engine is drained:
+    /// later requests, also of later processes, continue after them. It is created if necessary. Its files contain the
+    /// tokens of prompts and responses, and only this user can read them. Default: none.
+    public var prefixCacheDirectory: String?
+    /// The maximum size of the prefix cache's directory in bytes; the least recently used prefixes are removed.
+    /// Default: 1 GiB.
+    public var prefixCacheDirectorySize: Int?
     /// The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
     /// tokenizer, or the same one opened with skipped layers. It changes no token.
     public var draftModel: Model?
@@ -32,6 +39,8 @@ public struct ServedModelOptions: Sendable {
         kvCacheMemory: Int? = nil,
         maxRunning: Int? = nil,
         maxWaiting: Int? = nil,
+        prefixCacheDirectory: String? = nil,
+        prefixCacheDirectorySize: Int? = nil,
         draftModel: Model? = nil
     ) {
         self.context = context
@@ -40,6 +49,8 @@ public struct ServedModelOptions: Sendable {
         self.kvCacheMemory = kvCacheMemory
         self.maxRunning = maxRunning
         self.maxWaiting = maxWaiting
+        self.prefixCacheDirectory = prefixCacheDirectory
+        self.prefixCacheDirectorySize = prefixCacheDirectorySize
         self.draftModel = draftModel
     }
 
@@ -69,6 +80,12 @@ public struct ServedModelOptions: Sendable {
         }
         if let maxWaiting {
             try check(siskin_served_model_options_set_max_waiting(options, try native(maxWaiting, "maxWaiting")))
+        }
+        if let prefixCacheDirectory {
+            try check(withUTF8(prefixCacheDirectory) { siskin_served_model_options_set_prefix_cache_directory(options, $0, $1) })
+        }
+        if let prefixCacheDirectorySize {
+            try check(siskin_served_model_options_set_prefix_cache_directory_size(options, try native(prefixCacheDirectorySize, "prefixCacheDirectorySize")))
         }
         // Written by hand, because it is a model.
         try copyDraftModel(to: options)

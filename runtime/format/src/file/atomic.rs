@@ -42,7 +42,7 @@ impl AtomicFile {
     pub fn create_from(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<Self> {
         Self::check(&target, inputs)?;
         let target = resolved(target.as_ref(), &target.as_ref().display().to_string())?;
-        Self::begin(target, false)
+        Self::begin(target, Access::Default)
     }
 
     /// As [`AtomicFile::create_from`], but replaces only an empty file or one that begins with one of `magics`.
@@ -64,7 +64,15 @@ impl AtomicFile {
     /// existing file is replaced only if `is_ours` recognizes it as written by Siskin. The new file is writable by this
     /// user only.
     pub fn create_own(target: impl AsRef<Path>, is_ours: impl FnOnce(File) -> bool) -> Result<Self> {
-        let target = target.as_ref();
+        Self::create_chosen(target.as_ref(), is_ours, Access::Readable)
+    }
+
+    /// Like [`AtomicFile::create_own`], but the new file can be read by this user only.
+    pub fn create_private(target: impl AsRef<Path>, is_ours: impl FnOnce(File) -> bool) -> Result<Self> {
+        Self::create_chosen(target.as_ref(), is_ours, Access::Private)
+    }
+
+    fn create_chosen(target: &Path, is_ours: impl FnOnce(File) -> bool, access: Access) -> Result<Self> {
         let location = target.display().to_string();
         if let Some(file) = no_follow::open_no_follow(target)? {
             Self::check(target, &[])?;
@@ -72,7 +80,7 @@ impl AtomicFile {
                 return Err(Error::argument(location, FOREIGN));
             }
         }
-        Self::begin(target.to_owned(), true)
+        Self::begin(target.to_owned(), access)
     }
 
     /// Checks a target as [`AtomicFile::create_from`] does, without creating anything: to fail early, before long work.
@@ -80,7 +88,7 @@ impl AtomicFile {
         check(target.as_ref(), inputs, &target.as_ref().display().to_string())
     }
 
-    fn begin(target: PathBuf, private: bool) -> Result<Self> {
+    fn begin(target: PathBuf, access: Access) -> Result<Self> {
         let location = target.display().to_string();
         let name = target.file_name().ok_or_else(|| Error::argument(&location, "not a file name"))?;
         sweep(&target, name);
@@ -90,7 +98,7 @@ impl AtomicFile {
             hidden.push(name);
             hidden.push(format!(".{}-{number}.part", std::process::id()));
             let temporary = target.with_file_name(hidden);
-            match new_file(&temporary, private) {
+            match new_file(&temporary, access) {
                 Ok(file) if is_ours(&file, &temporary) => break (temporary, file),
                 // Another process is removing it.
                 Ok(_) if number < MAX_ATTEMPTS => {}
@@ -156,15 +164,28 @@ fn cannot_create(target: &Path, error: &io::Error) -> Error {
     }
 }
 
-fn new_file(path: &Path, private: bool) -> io::Result<File> {
+/// Who may use a new file, on systems with Unix permissions.
+#[derive(Clone, Copy)]
+enum Access {
+    /// As the umask says.
+    Default,
+    /// This user may write, all may read.
+    Readable,
+    /// This user.
+    Private,
+}
+
+fn new_file(path: &Path, access: Access) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true);
     #[cfg(unix)]
-    if private {
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o644);
+    match access {
+        Access::Default => {}
+        Access::Readable => drop(std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o644)),
+        Access::Private => drop(std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600)),
     }
     #[cfg(not(unix))]
-    let _ = private;
+    let _ = access;
     options.open(path)
 }
 

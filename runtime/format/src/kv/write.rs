@@ -5,6 +5,7 @@ use super::{
 };
 use crate::container::{HEADER_BYTES, Hash, REQUIRED, SECTION_ALIGNMENT, SECTION_BYTES, Section};
 use crate::{Error, Result};
+use std::ops::Range;
 
 /// One section of each kind.
 const SECTIONS: usize = 6;
@@ -13,12 +14,13 @@ const SECTIONS: usize = 6;
 pub struct KvFileWriter {
     out: Vec<u8>,
     sections: Vec<Section>,
-    records: Vec<BlockRecord>,
+    /// The group, the index and the place of each block.
+    blocks: Vec<(u32, u32, Range<usize>)>,
 }
 
 impl Default for KvFileWriter {
     fn default() -> Self {
-        let mut writer = Self { out: Vec::new(), sections: Vec::new(), records: Vec::new() };
+        let mut writer = Self { out: Vec::new(), sections: Vec::new(), blocks: Vec::new() };
         writer.out.resize(HEADER_BYTES + SECTIONS * SECTION_BYTES, 0);
         writer.align(BLOCK_ALIGNMENT);
         writer
@@ -26,7 +28,8 @@ impl Default for KvFileWriter {
 }
 
 impl KvFileWriter {
-    /// Appends a block; `fill` appends its words. Blocks must be in ascending order of group and index.
+    /// Appends a block; `fill` appends its words. Blocks must be in ascending order of group and index. They are hashed
+    /// by [`finish`](Self::finish), which another thread can call.
     pub fn block(
         &mut self,
         group: usize,
@@ -36,9 +39,7 @@ impl KvFileWriter {
         self.align(BLOCK_ALIGNMENT);
         let start = self.out.len();
         fill(&mut self.out)?;
-        let hash = *blake3::hash(&self.out[start..]).as_bytes();
-        let (group, index) = (number(group)?, number(index)?);
-        self.records.push(BlockRecord { group, index, offset: start as u64, hash });
+        self.blocks.push((number(group)?, number(index)?, start..self.out.len()));
         Ok(())
     }
 
@@ -50,7 +51,12 @@ impl KvFileWriter {
         tokens: &[u32],
         session: &[u8],
     ) -> Result<Vec<u8>> {
-        let records = std::mem::take(&mut self.records);
+        let blocks = std::mem::take(&mut self.blocks).into_iter();
+        let record = |(group, index, place): (u32, u32, Range<usize>)| {
+            let offset = place.start as u64;
+            BlockRecord { group, index, offset, hash: *blake3::hash(&self.out[place]).as_bytes() }
+        };
+        let records: Vec<_> = blocks.map(record).collect();
         let start = HEADER_BYTES + SECTIONS * SECTION_BYTES;
         let start = (start as u64).next_multiple_of(BLOCK_ALIGNMENT);
         let length = self.out.len() as u64 - start;

@@ -9,7 +9,8 @@ use super::kv_cache::RequestCache;
 use super::sampler::{RequestOutcome, RequestSampler, Sampled};
 use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
-use crate::request::{RequestId, RequestLimits, RequestMap, RequestSpec};
+use crate::prefix_cache::StoredPrefix;
+use crate::request::{CacheSalt, RequestId, RequestLimits, RequestMap, RequestSpec};
 use crate::speculation::MAX_DRAFTS;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
@@ -65,6 +66,8 @@ pub struct SchedulerStats {
     pub prefix_queried_tokens: u64,
     /// Those of them that were found in the prefix cache.
     pub prefix_hit_tokens: u64,
+    /// Tokens of prefixes that came from disk.
+    pub prefix_restored_tokens: u64,
     /// Preemptions.
     pub preemptions: u64,
     /// Guessed tokens that passes verified.
@@ -77,6 +80,10 @@ pub struct SchedulerStats {
 pub(super) struct Submission {
     pub spec: RequestSpec,
     pub sampler: Box<dyn RequestSampler>,
+    /// Whose prefixes it shares: its salt, with its adapter.
+    pub salt: CacheSalt,
+    /// A prefix of its prompt that was read from disk.
+    pub stored: Option<StoredPrefix>,
     pub cancel: CancelHandle,
     pub arrival: Duration,
 }
@@ -122,11 +129,15 @@ impl ModelRunner for DecoderRunner {
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
         self.guarded(|runner| runner.run_pass(now, clock))
     }
+
+    fn close(&mut self) {
+        self.cache.write_to_disk();
+    }
 }
 
 impl DecoderRunner {
     pub(super) fn new(context: Context, inbox: Arc<RequestInbox>) -> Self {
-        let cache = RequestCache::new(context, inbox.options.prefix_cache);
+        let cache = RequestCache::new(context, inbox.options.prefix_cache, inbox.disk.clone());
         let scheduler = Scheduler::new(limits(&cache.context, &inbox.options));
         let drafted = Vec::with_capacity(scheduler.max_running() * (1 + MAX_DRAFTS));
         Self {
@@ -150,6 +161,7 @@ impl DecoderRunner {
             cached_prefixes: self.cache.prefixes(),
             prefix_queried_tokens: self.cache.stats.queried_tokens,
             prefix_hit_tokens: self.cache.stats.hit_tokens,
+            prefix_restored_tokens: self.cache.stats.restored_tokens,
             ..self.stats
         }
     }
@@ -178,10 +190,10 @@ impl DecoderRunner {
 
     fn collect_requests(&mut self, now: Duration) -> bool {
         let submissions = std::mem::take(&mut *lock(&self.inbox.submissions));
-        for Submission { spec, sampler, cancel, arrival } in submissions {
-            let (salt, prompt_length) = (spec.salt.with_adapter(spec.adapter), spec.tokens.len());
+        for Submission { spec, sampler, salt, stored, cancel, arrival } in submissions {
+            let prompt_length = spec.tokens.len();
             let id = self.scheduler.enqueue(arrival, spec);
-            self.cache.insert(id, salt, prompt_length);
+            self.cache.insert(id, salt, prompt_length, stored);
             self.active.insert(id, ActiveRequest { sampler, cancel, has_started: false, paused_since: None });
         }
         let mut ended = std::mem::take(&mut self.ended);

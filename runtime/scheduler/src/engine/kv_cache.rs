@@ -1,10 +1,14 @@
 //! The KV cache of a model's requests: their sequences, and the cached prefixes that they share.
 
 use crate::policy::KvSpace;
-use crate::prefix_cache::{PrefixCache, PrefixReuse, Reclaimed};
+use crate::prefix_cache::{
+    DiskPrefixCache, PrefixCache, PrefixEntry, PrefixReuse, PrefixSnapshot, Reclaimed, StoredPrefix,
+};
 use crate::request::{CacheSalt, RequestId, RequestMap};
-use siskin_backend::block_table::{BLOCK, KvGroupKind, SequenceId};
+use siskin_backend::block_table::{BLOCK, KvGroupKind, SavedSequence, SequenceId};
 use siskin_backend::context::Context;
+use siskin_format::kv::KvFileWriter;
+use siskin_format::{ErrorKind, Result};
 
 /// The maximum number of cached prefixes.
 const MAX_PREFIXES: usize = 1024;
@@ -13,6 +17,8 @@ const MAX_PREFIXES: usize = 1024;
 struct CachedRequest {
     salt: CacheSalt,
     prompt_length: usize,
+    /// A prefix of its prompt that was read from disk, until it starts.
+    stored: Option<StoredPrefix>,
     /// Its sequence while it runs.
     sequence: Option<SequenceId>,
     /// The length for which RoPE frequencies of its first tokens were chosen.
@@ -26,11 +32,15 @@ pub(super) struct PrefixStats {
     pub queried_tokens: u64,
     /// Those of them that were found.
     pub hit_tokens: u64,
+    /// Tokens of prefixes that came from disk.
+    pub restored_tokens: u64,
 }
 
 pub(super) struct RequestCache {
     pub context: Context,
     prefixes: PrefixCache,
+    /// Where prefixes go that leave memory.
+    disk: Option<DiskPrefixCache>,
     requests: RequestMap<CachedRequest>,
     is_enabled: bool,
     /// Whether the last tokens of a sequence can be taken back.
@@ -43,8 +53,8 @@ pub(super) struct RequestCache {
 }
 
 impl RequestCache {
-    /// Creates the cache of a context, whose requests share prefixes if `shares_prefixes`.
-    pub(super) fn new(context: Context, shares_prefixes: bool) -> Self {
+    /// Creates the cache of a context, whose requests share prefixes if `shares_prefixes`, also by way of `disk`.
+    pub(super) fn new(context: Context, shares_prefixes: bool, disk: Option<DiskPrefixCache>) -> Self {
         let layout = context.block_table().layout();
         let (partial, whole) = (PrefixReuse::Partial, PrefixReuse::Whole);
         let reuse = if layout.state_group().is_some() {
@@ -63,7 +73,8 @@ impl RequestCache {
             max_length: context.passes().rope_scaling_length().unwrap_or(usize::MAX),
             reuse,
             context,
-            prefixes: PrefixCache::default(),
+            prefixes: PrefixCache::listed_in(disk.as_ref().map(DiskPrefixCache::resident)),
+            disk,
             requests: RequestMap::default(),
             stats: PrefixStats::default(),
         }
@@ -75,8 +86,14 @@ impl RequestCache {
     }
 
     /// Adds a request that waits.
-    pub(super) fn insert(&mut self, id: RequestId, salt: CacheSalt, prompt_length: usize) {
-        let request = CachedRequest { salt, prompt_length, sequence: None, expected_length: 0 };
+    pub(super) fn insert(
+        &mut self,
+        id: RequestId,
+        salt: CacheSalt,
+        prompt_length: usize,
+        stored: Option<StoredPrefix>,
+    ) {
+        let request = CachedRequest { salt, prompt_length, stored, sequence: None, expected_length: 0 };
         self.requests.insert(id, request);
     }
 
@@ -134,6 +151,9 @@ impl RequestCache {
 
     /// Frees a part of the least recently used prefix; false if there is none.
     fn reclaim(&mut self) -> bool {
+        if let (Some(disk), Some(oldest)) = (&self.disk, self.prefixes.oldest()) {
+            write_to(disk, &self.context, &oldest, false);
+        }
         match self.prefixes.reclaim() {
             None => return false,
             Some(Reclaimed::Remove(sequence)) => self.context.remove(sequence),
@@ -145,6 +165,32 @@ impl RequestCache {
             }
         }
         true
+    }
+
+    /// Writes all cached prefixes to disk, and waits for that.
+    pub(super) fn write_to_disk(&self) {
+        let Some(disk) = &self.disk else { return };
+        self.prefixes.iter().for_each(|prefix| write_to(disk, &self.context, &prefix, true));
+        disk.flush();
+    }
+
+    /// Adds a prefix of `tokens` that was read from disk to the cached prefixes, unless they have as much.
+    fn restore(&mut self, salt: CacheSalt, tokens: &[u32], stored: &StoredPrefix) {
+        let Some(tokens) = tokens.get(..stored.length) else { return };
+        if self.prefixes.covers(salt, tokens, stored.reuse) {
+            return;
+        }
+        loop {
+            match restored(&mut self.context, stored) {
+                Ok(sequence) => {
+                    self.stats.restored_tokens += tokens.len() as u64;
+                    return self.keep(salt, tokens, sequence, stored.reuse);
+                }
+                Err(error) if error.kind() == ErrorKind::Memory && self.reclaim() => {}
+                // Its tokens are computed.
+                Err(_) => return,
+            }
+        }
     }
 
     /// Reserves blocks for `count` more tokens of a sequence, and frees cached prefixes for them, unless that cannot be
@@ -171,14 +217,18 @@ impl RequestCache {
 
 impl KvSpace for RequestCache {
     fn admit(&mut self, id: RequestId, tokens: &[u32], room: usize) -> Option<usize> {
-        let request = self.requests.get(id)?;
+        let request = self.requests.get_mut(id)?;
         // Beyond the length at which frequencies change, they are those of the whole sequence.
         let outgrows = self.context.passes().longrope_length().is_some_and(|limit| tokens.len() > limit);
         let expected_length = if outgrows { tokens.len() } else { request.prompt_length };
+        let (salt, stored) = (request.salt, request.stored.take());
         let can_share = self.can_share(expected_length, tokens);
+        if let Some(stored) = stored.filter(|_| can_share) {
+            self.restore(salt, tokens, &stored);
+        }
         let context = &mut self.context;
         let found = match can_share {
-            true => self.prefixes.find(request.salt, tokens, |of, length| context.fork_at(of, length).ok()),
+            true => self.prefixes.find(salt, tokens, |of, length| context.fork_at(of, length).ok()),
             false => None,
         };
         let (sequence, cached) = found.unwrap_or_else(|| (context.create(), 0));
@@ -218,4 +268,31 @@ impl KvSpace for RequestCache {
             false => self.context.remove(sequence),
         }
     }
+}
+
+/// Copies a cached prefix, which another thread writes to disk, unless a file has it.
+fn write_to(disk: &DiskPrefixCache, context: &Context, prefix: &PrefixEntry<'_>, waits: bool) {
+    let PrefixEntry { sequence, salt, tokens, reuse } = *prefix;
+    if tokens.len() < BLOCK || disk.covers(salt, tokens, reuse) {
+        return;
+    }
+    let mut blocks = KvFileWriter::default();
+    // Fails for backends that cannot copy blocks, whose prefixes stay in memory.
+    if let Ok(state) = context.save(sequence, &mut blocks) {
+        let tokens = tokens.to_vec();
+        disk.write(PrefixSnapshot { salt, tokens, reuse, layout: state.layout, blocks }, waits);
+    }
+}
+
+/// Returns a new sequence with the tokens that were read from disk.
+fn restored(context: &mut Context, stored: &StoredPrefix) -> Result<SequenceId> {
+    let file = stored.file()?;
+    let saved =
+        SavedSequence { bidirectional_prefix: 0, expected_length: 0, length: stored.length, file: &file };
+    let empty = context.create();
+    let outcome = context.restore(empty, &saved);
+    if outcome.is_err() && context.length(empty).is_ok() {
+        context.remove(empty);
+    }
+    outcome
 }

@@ -16,6 +16,7 @@ pub use encoder::BatchQueue;
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 
 use crate::policy::{queue_full, too_late};
+use crate::prefix_cache::{DiskCacheStats, DiskPrefixCache};
 use crate::request::{RequestLimits, RequestSpec};
 use decoder::{DecoderRunner, Submission};
 use encoder::EncoderRunner;
@@ -78,6 +79,9 @@ trait ModelRunner: Send {
 
     /// Runs a forward pass. Returns whether there was anything to do.
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool;
+
+    /// Keeps what a later process can use. No more requests come.
+    fn close(&mut self) {}
 }
 
 /// The models of an engine.
@@ -98,6 +102,9 @@ struct RunningModel {
 struct RequestInbox {
     options: SchedulingOptions,
     limits: RequestLimits,
+    /// The identities of the adapters that requests can choose.
+    adapters: Vec<[u8; 32]>,
+    disk: Option<DiskPrefixCache>,
     /// Requests that the scheduler has not seen yet.
     submissions: Mutex<Vec<Submission>>,
     /// Requests that have not started yet, those that it has not taken included.
@@ -177,13 +184,20 @@ impl TokenEngine {
         Ok(Self { shared })
     }
 
-    /// Adds a model with the context that its requests share.
-    pub fn add_model(&self, mut context: Context, options: SchedulingOptions) -> ModelId {
+    /// Adds a model with the context that its requests share. Prefixes that leave memory go to `disk`.
+    pub fn add_model(
+        &self,
+        mut context: Context,
+        options: SchedulingOptions,
+        disk: Option<DiskPrefixCache>,
+    ) -> ModelId {
         let abort = CancelHandle::new();
         context.set_cancel_handle(&abort);
         let inbox = Arc::new(RequestInbox {
             options,
             limits: decoder::request_limits(&context),
+            adapters: context.model().adapters().iter().map(|adapter| adapter.identity).collect(),
+            disk: disk.filter(|_| options.prefix_cache),
             submissions: Mutex::default(),
             waiting: AtomicUsize::new(0),
             predicted_wait: AtomicU64::new(0),
@@ -245,12 +259,15 @@ impl TokenEngine {
         }
         let cancel = CancelHandle::new();
         let arrival = self.shared.now();
+        let adapter = usize::from(spec.adapter.0).checked_sub(1).and_then(|index| inbox.adapters.get(index));
+        let salt = adapter.map_or(spec.salt, |adapter| spec.salt.with_adapter(adapter));
+        let stored = inbox.disk.as_ref().and_then(|disk| disk.read(salt, &spec.tokens));
         let mut submissions = lock(&inbox.submissions);
         if inbox.is_draining.load(Ordering::Acquire) {
             inbox.waiting.fetch_sub(1, Ordering::AcqRel);
             return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
         }
-        submissions.push(Submission { spec, sampler, cancel: cancel.clone(), arrival });
+        submissions.push(Submission { spec, sampler, salt, stored, cancel: cancel.clone(), arrival });
         drop(submissions);
         self.shared.notify();
         Ok(RequestHandle { shared: Arc::clone(&self.shared), inbox, cancel })
@@ -261,6 +278,11 @@ impl TokenEngine {
         let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone)?;
         let stats = *lock(&inbox.stats);
         Some(SchedulerStats { waiting: inbox.waiting.load(Ordering::Relaxed), ..stats })
+    }
+
+    /// Returns the counters of a model's prefixes on disk; `None` if it keeps none there.
+    pub fn disk_cache_stats(&self, model: ModelId) -> Option<DiskCacheStats> {
+        lock(&self.shared.inboxes).get(model.0)?.disk.as_ref().map(DiskPrefixCache::stats)
     }
 
     /// Returns the maximum length of a model's requests in tokens.
@@ -274,6 +296,7 @@ impl TokenEngine {
     }
 
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
+    /// Cached prefixes are written to disk if the models have a [`DiskPrefixCache`].
     pub fn drain(&self, limit: Duration) {
         let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
         let queues: Vec<_> = lock(&self.shared.queues).clone();
@@ -288,6 +311,13 @@ impl TokenEngine {
             inbox.abort_pass(|_| true);
         }
         self.shared.collect();
+        // After the pass that runs.
+        let mut runners = self.shared.runners();
+        let now = self.shared.now();
+        for RunningModel { runner, .. } in &mut runners.list {
+            runner.collect(now);
+            runner.close();
+        }
     }
 }
 

@@ -6,10 +6,15 @@
 //! each chain of whole blocks to the prefixes that begin with it (as in vLLM); a hit is compared token by token. Memory
 //! is reclaimed from the least recently used prefix, last tokens first.
 
+mod disk;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use disk::{DiskCacheOptions, DiskCacheStats, DiskPrefixCache};
+pub(crate) use disk::{PrefixSnapshot, ResidentChains, StoredPrefix};
 
 use crate::request::CacheSalt;
 use siskin_backend::block_table::{BLOCK, SequenceId};
@@ -43,8 +48,8 @@ pub enum Reclaimed {
     Truncate(SequenceId, usize),
 }
 
-struct CachedPrefix {
-    sequence: SequenceId,
+struct CachedPrefix<H> {
+    handle: H,
     tokens: Vec<u32>,
     /// The hash of the salt, then those of its chains of whole blocks.
     chains: Vec<ChainHash>,
@@ -52,23 +57,38 @@ struct CachedPrefix {
     last_used: u64,
 }
 
-/// Finds cached prefixes, and decides which of them go.
-pub struct PrefixCache {
-    prefixes: Vec<Option<CachedPrefix>>,
+/// A cached prefix.
+pub(crate) struct PrefixEntry<'a> {
+    pub(crate) sequence: SequenceId,
+    pub(crate) salt: CacheSalt,
+    pub(crate) tokens: &'a [u32],
+    pub(crate) reuse: PrefixReuse,
+}
+
+/// Finds cached prefixes, and decides which of them go. A prefix has a handle: its sequence, or its file.
+pub struct PrefixCache<H = SequenceId> {
+    prefixes: Vec<Option<CachedPrefix<H>>>,
     index: HashMap<ChainHash, Vec<usize>>,
+    /// The keys of the index, for other threads.
+    resident: Option<Arc<ResidentChains>>,
     hash: HashBlock,
     clock: u64,
 }
 
-impl Default for PrefixCache {
+impl<H: Copy + PartialEq> Default for PrefixCache<H> {
     fn default() -> Self {
         Self::with_hash(blake3_block)
     }
 }
 
-impl PrefixCache {
+impl<H: Copy + PartialEq> PrefixCache<H> {
     fn with_hash(hash: HashBlock) -> Self {
-        Self { prefixes: Vec::new(), index: HashMap::new(), hash, clock: 0 }
+        Self { prefixes: Vec::new(), index: HashMap::new(), resident: None, hash, clock: 0 }
+    }
+
+    /// Lists the chains of its prefixes in `resident`, too.
+    pub(crate) fn listed_in(resident: Option<Arc<ResidentChains>>) -> Self {
+        Self { resident, ..Self::default() }
     }
 
     /// Returns the number of cached prefixes.
@@ -81,13 +101,13 @@ impl PrefixCache {
         self.len() == 0
     }
 
-    /// Calls `fork` with sequences that begin as `tokens` do and the common length, the longest first, until it returns a
-    /// value. At least one token remains for the caller to process.
+    /// Calls `fork` with the handles of prefixes that begin as `tokens` do and the common length, the longest first, until
+    /// it returns a value. At least one token remains for the caller to process.
     pub fn find<T>(
         &mut self,
         salt: CacheSalt,
         tokens: &[u32],
-        mut fork: impl FnMut(SequenceId, usize) -> Option<T>,
+        mut fork: impl FnMut(H, usize) -> Option<T>,
     ) -> Option<(T, usize)> {
         let limit = tokens.len().saturating_sub(1);
         let chains = self.chains(salt, &tokens[..limit]);
@@ -109,7 +129,7 @@ impl PrefixCache {
                 }
                 tried.push(slot);
                 let Some(prefix) = self.prefixes[slot].as_mut() else { continue };
-                if let Some(found) = fork(prefix.sequence, length) {
+                if let Some(found) = fork(prefix.handle, length) {
                     self.clock += 1;
                     prefix.last_used = self.clock;
                     return Some((found, length));
@@ -119,87 +139,67 @@ impl PrefixCache {
         None
     }
 
-    /// Adds the sequence of some tokens. Returns sequences that are no longer needed, because another one has all of
+    /// Returns whether a prefix has these tokens, and can be used in the same way.
+    pub(crate) fn covers(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> bool {
+        self.with_salt(salt, reuse).any(|(_, prefix)| reuse.covers(&prefix.tokens, tokens))
+    }
+
+    /// Adds the prefix of some tokens. Returns handles that are no longer needed, because another prefix has all of
     /// their tokens; this may be the one that was added.
-    pub fn insert(
-        &mut self,
-        salt: CacheSalt,
-        tokens: &[u32],
-        sequence: SequenceId,
-        reuse: PrefixReuse,
-    ) -> Vec<SequenceId> {
+    pub fn insert(&mut self, salt: CacheSalt, tokens: &[u32], handle: H, reuse: PrefixReuse) -> Vec<H> {
         if tokens.is_empty() {
-            return vec![sequence];
+            return vec![handle];
         }
+        let covering =
+            |(slot, prefix): (usize, &CachedPrefix<H>)| reuse.covers(&prefix.tokens, tokens).then_some(slot);
+        let covering = self.with_salt(salt, reuse).find_map(covering);
+        if let Some(slot) = covering {
+            self.clock += 1;
+            self.prefixes[slot].as_mut().into_iter().for_each(|prefix| prefix.last_used = self.clock);
+            return vec![handle];
+        }
+        let covered = self.with_salt(salt, reuse).filter(|(_, prefix)| reuse.covers(tokens, &prefix.tokens));
+        let superfluous: Vec<_> = covered.map(|(slot, _)| slot).collect();
+        let covered = superfluous.into_iter().filter_map(|slot| self.remove(slot)).collect();
         let chains = self.chains(salt, tokens);
-        let mut covered = Vec::new();
-        for slot in self.index.get(&chains[0]).cloned().unwrap_or_default() {
-            let Some(prefix) = &self.prefixes[slot] else { continue };
-            let covers = |whole: &[u32], part: &[u32]| match reuse {
-                PrefixReuse::Partial => whole.starts_with(part),
-                PrefixReuse::Whole => whole == part,
-            };
-            if prefix.reuse != reuse || prefix.chains[0] != chains[0] {
-                continue;
-            }
-            if covers(&prefix.tokens, tokens) {
-                self.clock += 1;
-                self.prefixes[slot].as_mut().into_iter().for_each(|prefix| prefix.last_used = self.clock);
-                covered.push(sequence);
-                return covered;
-            }
-            if covers(tokens, &prefix.tokens) {
-                covered.extend(self.remove(slot));
-            }
-        }
         self.clock += 1;
         let slot = self.prefixes.iter().position(Option::is_none).unwrap_or(self.prefixes.len());
         if slot == self.prefixes.len() {
             self.prefixes.push(None);
         }
-        chains.iter().for_each(|chain| self.index.entry(*chain).or_default().push(slot));
+        for chain in &chains {
+            self.index.entry(*chain).or_default().push(slot);
+            self.resident.iter().for_each(|resident| resident.insert(*chain));
+        }
         let tokens = tokens.to_vec();
-        self.prefixes[slot] = Some(CachedPrefix { sequence, tokens, chains, reuse, last_used: self.clock });
+        self.prefixes[slot] = Some(CachedPrefix { handle, tokens, chains, reuse, last_used: self.clock });
         covered
     }
 
-    /// Takes memory from the least recently used prefix: the last quarter of its blocks, or all of it if it is short or
-    /// can only be used whole.
-    pub fn reclaim(&mut self) -> Option<Reclaimed> {
-        let used = |slot: &usize| self.prefixes[*slot].as_ref().map(|prefix| prefix.last_used);
-        let slot = (0..self.prefixes.len()).filter(|slot| used(slot).is_some()).min_by_key(used)?;
-        let prefix = self.prefixes[slot].as_mut()?;
-        let blocks = prefix.tokens.len().div_ceil(BLOCK);
-        let kept = (blocks - blocks.div_ceil(4)) * BLOCK;
-        if prefix.reuse == PrefixReuse::Whole || kept == 0 {
-            return self.remove(slot).map(Reclaimed::Remove);
-        }
-        prefix.tokens.truncate(kept);
-        let sequence = prefix.sequence;
-        let dropped = prefix.chains.split_off(kept / BLOCK + 1);
-        dropped.iter().for_each(|chain| self.forget(chain, slot));
-        Some(Reclaimed::Truncate(sequence, kept))
+    /// Returns the prefixes with a salt that can be used in one way, with their slots.
+    fn with_salt(
+        &self,
+        salt: CacheSalt,
+        reuse: PrefixReuse,
+    ) -> impl Iterator<Item = (usize, &CachedPrefix<H>)> {
+        let slots = self.index.get(&salt.0).into_iter().flatten();
+        let prefixes = slots.filter_map(|&slot| Some((slot, self.prefixes[slot].as_ref()?)));
+        prefixes.filter(move |(_, prefix)| prefix.reuse == reuse && prefix.chains[0] == salt.0)
     }
 
-    /// Removes all prefixes and returns their sequences.
-    pub fn clear(&mut self) -> Vec<SequenceId> {
-        self.index.clear();
-        self.prefixes.drain(..).flatten().map(|prefix| prefix.sequence).collect()
-    }
-
-    /// Removes a sequence that cannot be truncated.
-    pub fn discard(&mut self, sequence: SequenceId) {
+    /// Removes a prefix that cannot be used.
+    pub fn discard(&mut self, handle: H) {
         let holds =
-            |prefix: &Option<CachedPrefix>| prefix.as_ref().is_some_and(|prefix| prefix.sequence == sequence);
+            |prefix: &Option<CachedPrefix<H>>| prefix.as_ref().is_some_and(|prefix| prefix.handle == handle);
         if let Some(slot) = self.prefixes.iter().position(holds) {
             self.remove(slot);
         }
     }
 
-    fn remove(&mut self, slot: usize) -> Option<SequenceId> {
+    fn remove(&mut self, slot: usize) -> Option<H> {
         let prefix = self.prefixes[slot].take()?;
         prefix.chains.iter().for_each(|chain| self.forget(chain, slot));
-        Some(prefix.sequence)
+        Some(prefix.handle)
     }
 
     fn forget(&mut self, chain: &ChainHash, slot: usize) {
@@ -207,6 +207,7 @@ impl PrefixCache {
             slots.retain(|other| *other != slot);
             if slots.is_empty() {
                 self.index.remove(chain);
+                self.resident.iter().for_each(|resident| resident.remove(chain));
             }
         }
     }
@@ -224,6 +225,7 @@ impl PrefixCache {
         }
     }
 
+    /// Returns the hash of the salt, then those of the chains of whole blocks.
     fn chains(&self, salt: CacheSalt, tokens: &[u32]) -> Vec<ChainHash> {
         let mut chains = Vec::with_capacity(tokens.len() / BLOCK + 1);
         let mut chain = salt.0;
@@ -233,6 +235,63 @@ impl PrefixCache {
             chains.push(chain);
         }
         chains
+    }
+}
+
+impl PrefixCache {
+    /// Returns the slot of the least recently used prefix.
+    fn oldest_slot(&self) -> Option<usize> {
+        let used = |slot: &usize| self.prefixes[*slot].as_ref().map(|prefix| prefix.last_used);
+        (0..self.prefixes.len()).filter(|slot| used(slot).is_some()).min_by_key(used)
+    }
+
+    /// Returns the prefix from which [`reclaim`](Self::reclaim) takes memory.
+    pub(crate) fn oldest(&self) -> Option<PrefixEntry<'_>> {
+        self.prefixes[self.oldest_slot()?].as_ref().map(CachedPrefix::entry)
+    }
+
+    /// Returns all prefixes.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PrefixEntry<'_>> {
+        self.prefixes.iter().flatten().map(CachedPrefix::entry)
+    }
+
+    /// Takes memory from the least recently used prefix: the last quarter of its blocks, or all of it if it is short or
+    /// can only be used whole.
+    pub fn reclaim(&mut self) -> Option<Reclaimed> {
+        let slot = self.oldest_slot()?;
+        let prefix = self.prefixes[slot].as_mut()?;
+        let blocks = prefix.tokens.len().div_ceil(BLOCK);
+        let kept = (blocks - blocks.div_ceil(4)) * BLOCK;
+        if prefix.reuse == PrefixReuse::Whole || kept == 0 {
+            return self.remove(slot).map(Reclaimed::Remove);
+        }
+        prefix.tokens.truncate(kept);
+        let sequence = prefix.handle;
+        let dropped = prefix.chains.split_off(kept / BLOCK + 1);
+        dropped.iter().for_each(|chain| self.forget(chain, slot));
+        Some(Reclaimed::Truncate(sequence, kept))
+    }
+
+    /// Removes all prefixes and returns their sequences.
+    pub fn clear(&mut self) -> Vec<SequenceId> {
+        (0..self.prefixes.len()).filter_map(|slot| self.remove(slot)).collect()
+    }
+}
+
+impl CachedPrefix<SequenceId> {
+    fn entry(&self) -> PrefixEntry<'_> {
+        let Self { handle, tokens, chains, reuse, .. } = self;
+        PrefixEntry { sequence: *handle, salt: CacheSalt(chains[0]), tokens, reuse: *reuse }
+    }
+}
+
+impl PrefixReuse {
+    /// Returns whether a prefix `whole` makes one of `part` superfluous.
+    fn covers(self, whole: &[u32], part: &[u32]) -> bool {
+        match self {
+            Self::Partial => whole.starts_with(part),
+            Self::Whole => whole == part,
+        }
     }
 }
 

@@ -22,6 +22,7 @@ pub use siskin_scheduler::engine::{
     Drive, ModelId, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,
 };
 pub use siskin_scheduler::policy::Admission;
+pub use siskin_scheduler::prefix_cache::{DiskCacheOptions, DiskCacheStats};
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
 pub use siskin_scheduler::speculation::{
     DraftBudget, DraftModel, DraftModelProposer, NgramProposer, Proposer,
@@ -42,7 +43,9 @@ use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_format::CargoFeature;
+use siskin_graph::AdapterSlot;
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
+use siskin_scheduler::prefix_cache::DiskPrefixCache;
 use siskin_scheduler::request::{RequestSpec, check_length};
 use siskin_scheduler::speculation::MAX_DRAFTS;
 use stream_sampler::StreamSampler;
@@ -69,6 +72,9 @@ pub struct ServedModelOptions {
     pub kv_budget: Option<KvBudget>,
     /// How requests are scheduled.
     pub scheduling: SchedulingOptions,
+    /// Where cached prefixes are kept that leave memory, and those that are left when the engine is drained
+    /// ([`Engine::drain`]); `None`: nowhere.
+    pub disk_cache: Option<DiskCacheOptions>,
     /// A model with the same tokenizer that guesses tokens: a smaller one, or the same one opened with skipped layers
     /// ([`ModelOptions::skip`](crate::ModelOptions::skip)). Its KV cache takes memory like that of the model.
     pub draft: Option<Model>,
@@ -159,7 +165,11 @@ impl Engine {
             DraftModel::new(draft.context_on(&resources, &session, sequences + 1, 1)?)
         };
         let draft = options.draft.as_ref().map(draft).transpose()?;
-        let id = self.engine.add_model(context, options.scheduling);
+        let open = |disk: &DiskCacheOptions| {
+            DiskPrefixCache::open(disk.clone(), model.kv_identity(AdapterSlot::MODEL))
+        };
+        let disk = options.disk_cache.as_ref().map(open).transpose()?;
+        let id = self.engine.add_model(context, options.scheduling, disk);
         self.lock().models.push(ServedDecoder { id, model: model.clone(), draft });
         Ok(id)
     }
@@ -276,6 +286,14 @@ impl Engine {
             return None;
         }
         self.engine.stats(model)
+    }
+
+    /// Returns the counters of a model's prefixes on disk; `None` if it keeps none there.
+    pub fn disk_cache_stats(&self, model: ModelId) -> Option<DiskCacheStats> {
+        if !FEATURE.is_there {
+            return None;
+        }
+        self.engine.disk_cache_stats(model)
     }
 
     /// Returns the tokens of a prompt, to submit it more than once.

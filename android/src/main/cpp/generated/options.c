@@ -428,6 +428,30 @@ static void served_model_options_set_max_waiting(JNIEnv *env, CLASS, jlong handl
         (size_t)requests));
 }
 
+static void served_model_options_set_prefix_cache_directory(
+    JNIEnv *env,
+    CLASS,
+    jlong handle,
+    jbyteArray directory) {
+    struct bytes directory_bytes;
+    if (read_bytes(env, directory, &directory_bytes)) {
+        throw_if_error(env, siskin_served_model_options_set_prefix_cache_directory(
+            HANDLE(siskin_served_model_options, handle),
+            directory_bytes.data, directory_bytes.length));
+        free_bytes(&directory_bytes);
+    }
+}
+
+static void served_model_options_set_prefix_cache_directory_size(
+    JNIEnv *env,
+    CLASS,
+    jlong handle,
+    jlong bytes) {
+    throw_if_error(env, siskin_served_model_options_set_prefix_cache_directory_size(
+        HANDLE(siskin_served_model_options, handle),
+        (uint64_t)bytes));
+}
+
 static void served_model_options_set_draft_model(JNIEnv *env, CLASS, jlong handle, jlong draft_model) {
     throw_if_error(env, siskin_served_model_options_set_draft_model(
         HANDLE(siskin_served_model_options, handle),
@@ -446,6 +470,8 @@ static const JNINativeMethod SERVED_MODEL_OPTIONS[] = {
     METHOD("setKvCacheMemory", "(JJ)V", served_model_options_set_kv_cache_memory),
     METHOD("setMaxRunning", "(JI)V", served_model_options_set_max_running),
     METHOD("setMaxWaiting", "(JI)V", served_model_options_set_max_waiting),
+    METHOD("setPrefixCacheDirectory", "(J[B)V", served_model_options_set_prefix_cache_directory),
+    METHOD("setPrefixCacheDirectorySize", "(JJ)V", served_model_options_set_prefix_cache_directory_size),
     METHOD("setDraftModel", "(JJ)V", served_model_options_set_draft_model),
     METHOD("free", "(J)V", served_model_options_free),
 };

@@ -98,6 +98,8 @@ class EngineTest {
                     kvCacheMemory = 1L shl 22
                     maxRunning = 2
                     maxWaiting = 3
+                    prefixCacheDirectory = kotlin.io.path.createTempDirectory("prefixes").toString()
+                    prefixCacheDirectorySize = 1L shl 30
                     draftModel = model
                 }
                 assertThrows<SiskinException.TooLong> { served.submitRaw("a".repeat(400)) }

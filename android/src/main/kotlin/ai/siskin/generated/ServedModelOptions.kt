@@ -36,6 +36,19 @@ public class ServedModelOptions {
     public var maxWaiting: Int? = null
 
     /**
+     * The directory for cached prefixes that leave memory, and for those that are left when the engine is drained:
+     * later requests, also of later processes, continue after them. It is created if necessary. Its files contain the
+     * tokens of prompts and responses, and only this user can read them. Default: none.
+     */
+    public var prefixCacheDirectory: String? = null
+
+    /**
+     * The maximum size of the prefix cache's directory in bytes; the least recently used prefixes are removed. Default:
+     * 1 GiB.
+     */
+    public var prefixCacheDirectorySize: Long? = null
+
+    /**
      * The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
      * tokenizer, or the same one opened with skipped layers. It changes no token.
      */
@@ -55,6 +68,8 @@ public class ServedModelOptions {
         kvCacheMemory?.let { NativeServedModelOptions.setKvCacheMemory(options, positive("kvCacheMemory", it)) }
         maxRunning?.let { NativeServedModelOptions.setMaxRunning(options, positive("maxRunning", it)) }
         maxWaiting?.let { NativeServedModelOptions.setMaxWaiting(options, positive("maxWaiting", it)) }
+        prefixCacheDirectory?.let { NativeServedModelOptions.setPrefixCacheDirectory(options, it.encodeToByteArray()) }
+        prefixCacheDirectorySize?.let { NativeServedModelOptions.setPrefixCacheDirectorySize(options, positive("prefixCacheDirectorySize", it)) }
         // Written by hand, because it is a model.
         copyDraftModel(options)
     }
@@ -74,6 +89,10 @@ internal object NativeServedModelOptions {
     @JvmStatic external fun setMaxRunning(options: Long, requests: Int)
 
     @JvmStatic external fun setMaxWaiting(options: Long, requests: Int)
+
+    @JvmStatic external fun setPrefixCacheDirectory(options: Long, directory: ByteArray)
+
+    @JvmStatic external fun setPrefixCacheDirectorySize(options: Long, bytes: Long)
 
     @JvmStatic external fun setDraftModel(options: Long, draftModel: Long)
 
