@@ -1396,6 +1396,10 @@ typedef struct siskin_segment {
     float no_speech_probability;
 } siskin_segment;
 
+/// Receives a segment as soon as it is complete. The segment is valid during the call. Returns whether to continue. It must
+/// not call the library.
+typedef bool (*siskin_segment_function)(void *user, const struct siskin_segment *segment);
+
 /// Creates a transcriber. The model must have `SISKIN_CAPABILITY_TRANSCRIBE`.
 ///
 /// Threads: any.
@@ -1424,6 +1428,15 @@ SISKIN_NODISCARD
 siskin_error *siskin_transcriber_set(siskin_transcriber *transcriber,
                                      siskin_transcribe_option option,
                                      double value);
+
+/// Sets the function that receives each segment as soon as it is complete, while later calls transcribe; null stops that. If
+/// the function returns false, the call fails with `SISKIN_ERROR_CANCELED`. `release` is called with `user` when the
+/// function is no longer used.
+SISKIN_NODISCARD
+siskin_error *siskin_transcriber_set_segment_function(siskin_transcriber *transcriber,
+                                                      siskin_segment_function function,
+                                                      void *user,
+                                                      siskin_release_function release);
 
 /// Transcribes single-channel audio: samples from -1 to 1, at `sample_rate` samples per second.
 SISKIN_NODISCARD
@@ -1547,7 +1560,8 @@ siskin_error *siskin_served_model_options_set_max_waiting(siskin_served_model_op
 
 /// Sets the directory for cached prefixes that leave memory, and for those that are left when the engine is drained: later
 /// requests, also of later processes, continue after them. It is created if necessary. Its files contain the tokens of
-/// prompts and responses, and only this user can read them. An empty string (the default) means none.
+/// prompts and responses, and only this user can read them. Libraries without the feature `disk-cache`, such as those for
+/// phones, reject a directory with `SISKIN_ERROR_UNSUPPORTED`. An empty string (the default) means none.
 SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_prefix_cache_directory(siskin_served_model_options *options,
                                                                      const char *directory,

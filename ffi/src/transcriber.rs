@@ -1,14 +1,15 @@
 //! Transcribers: speech-to-text.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 use siskin::audio::AudioSamples;
-use siskin::speech::{TranscribeOptions, Transcriber, Transcript};
+use siskin::speech::{Segment, TranscribeOptions, Transcriber, Transcript};
 
 use crate::arguments::{SizedOutput, boolean, integer, number, output, text_or_none, values};
+use crate::callback::{HostPointer, siskin_release_function};
 use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
 use crate::error::{Outcome, PendingError, siskin_error};
-use crate::guard::{self, Handle, borrow};
+use crate::guard::{self, Handle, borrow, in_callback};
 use crate::model::siskin_model;
 
 /// Transcribes speech. One call at a time may use it, from any thread. Freed with `siskin_transcriber_free`.
@@ -28,7 +29,18 @@ pub(crate) struct TranscriberState {
     transcriber: Transcriber,
     options: TranscribeOptions,
     transcript: Transcript,
+    on_segment: Option<SegmentCallback>,
 }
+
+struct SegmentCallback {
+    function: unsafe extern "C" fn(*mut c_void, *const siskin_segment) -> bool,
+    host: HostPointer,
+}
+
+/// Receives a segment as soon as it is complete. The segment is valid during the call. Returns whether to continue. It must
+/// not call the library.
+pub type siskin_segment_function =
+    Option<unsafe extern "C" fn(user: *mut c_void, segment: *const siskin_segment) -> bool>;
 
 /// A segment of the audio and its text. Set `struct_size` before the call. The text is valid until the next call that
 /// modifies the transcriber.
@@ -105,7 +117,8 @@ pub unsafe extern "C" fn siskin_transcriber_new(
             let transcriber = borrow(model, |model| Ok(Transcriber::new(model, None)?))?;
             let control = RunControl::new(transcriber.cancel_handle());
             let options = TranscribeOptions::default();
-            Ok((TranscriberState { transcriber, options, transcript: Transcript::default() }, control))
+            let transcript = Transcript::default();
+            Ok((TranscriberState { transcriber, options, transcript, on_segment: None }, control))
         })
     }
 }
@@ -184,6 +197,32 @@ pub unsafe extern "C" fn siskin_transcriber_set(
     unsafe { guard::exclusive(transcriber, |state, _| set(&mut state.options, option, value)) }
 }
 
+/// Sets the function that receives each segment as soon as it is complete, while later calls transcribe; null stops that. If
+/// the function returns false, the call fails with `SISKIN_ERROR_CANCELED`. `release` is called with `user` when the
+/// function is no longer used.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_set_segment_function(
+    transcriber: *mut siskin_transcriber,
+    function: siskin_segment_function,
+    user: *mut c_void,
+    release: siskin_release_function,
+) -> *mut siskin_error {
+    // Constructed first, so that it is released if the call fails.
+    // SAFETY: pointer contract: `release` is null, or may be called once with `user`, from any thread.
+    let host = unsafe { HostPointer::new(user, release) };
+    // SAFETY: pointer contract: `transcriber` is null or live.
+    unsafe {
+        guard::exclusive(transcriber, |state, _| {
+            state.on_segment = function.map(|function| SegmentCallback { function, host });
+            Ok(())
+        })
+    }
+}
+
 /// Transcribes single-channel audio: samples from −1 to 1, at `sample_rate` samples per second.
 ///
 /// # Safety
@@ -254,8 +293,30 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe_wav(
 
 impl TranscriberState {
     fn transcribe(&mut self, audio: &AudioSamples) -> Outcome {
-        self.transcript = self.transcriber.transcribe(audio, &self.options)?;
+        let Self { transcriber, options, transcript, on_segment } = self;
+        *transcript = transcriber.transcribe_with(audio, options, &mut |segment| {
+            let Some(SegmentCallback { function, host }) = &*on_segment else { return Ok(()) };
+            let segment = siskin_segment { struct_size: size_of::<siskin_segment>(), ..native(segment) };
+            // SAFETY: pointer contract: `function` may be called with `user` until `release` is, which `host` does on drop.
+            match in_callback(|| unsafe { function(host.user(), &raw const segment) }) {
+                true => Ok(()),
+                false => Err(siskin::Error::canceled("segment")),
+            }
+        })?;
         Ok(())
+    }
+}
+
+/// Returns a segment without the size of its struct. It is valid as long as `segment`.
+fn native(segment: &Segment) -> siskin_segment {
+    siskin_segment {
+        struct_size: 0,
+        text: segment.text.as_ptr().cast(),
+        length: segment.text.len(),
+        start: segment.start,
+        end: segment.end,
+        log_probability: segment.log_probability,
+        no_speech_probability: segment.no_speech_probability,
     }
 }
 
@@ -326,15 +387,7 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
             let result = SizedOutput::new("out", out)?;
             let none = || PendingError::argument("index", format!("there is no segment {index}"));
             let segment = state.transcript.segments.get(index).ok_or_else(none)?;
-            result.write(&siskin_segment {
-                struct_size: 0,
-                text: segment.text.as_ptr().cast(),
-                length: segment.text.len(),
-                start: segment.start,
-                end: segment.end,
-                log_probability: segment.log_probability,
-                no_speech_probability: segment.no_speech_probability,
-            });
+            result.write(&native(segment));
             Ok(())
         })
     }

@@ -1,6 +1,20 @@
 // Speech-to-text. Arguments: a speech model, and a WAV file with English speech.
 #include "check.h"
 
+typedef struct {
+    size_t count, limit, text_length, releases;
+} segments_seen;
+
+static bool see_segment(void *user, const siskin_segment *segment) {
+    segments_seen *seen = user;
+    CHECK(segment->struct_size == sizeof *segment && segment->length > 0 && is_utf8(segment->text, segment->length));
+    FAILS(SISKIN_ERROR_BUSY, siskin_log_set(NULL, NULL, NULL));
+    seen->text_length += segment->length;
+    return ++seen->count < seen->limit;
+}
+
+static void release_segments(void *user) { ((segments_seen *)user)->releases++; }
+
 int main(int count, char **arguments) {
     CHECK(count == 3);
     siskin_model *model = NULL;
@@ -24,6 +38,8 @@ int main(int count, char **arguments) {
     fclose(file);
     OK(siskin_transcriber_cancel(transcriber));
     FAILS(SISKIN_ERROR_CANCELED, siskin_transcriber_transcribe_wav(transcriber, bytes, length));
+    segments_seen seen = {.limit = 100};
+    OK(siskin_transcriber_set_segment_function(transcriber, see_segment, &seen, release_segments));
     OK(siskin_transcriber_transcribe_wav(transcriber, bytes, length));
     const char *text = NULL, *language = NULL;
     size_t text_length = 0, language_length = 0, segments = 0;
@@ -39,7 +55,14 @@ int main(int count, char **arguments) {
         CHECK(segment.start >= before && segment.end > segment.start && segment.length > 0);
         before = segment.start;
     }
-    CHECK(segments > 0);
+    CHECK(segments == 2 && seen.count == segments && seen.text_length + 1 >= text_length && seen.releases == 0);
+    // The function ends the call.
+    segments_seen once = {.limit = 1};
+    OK(siskin_transcriber_set_segment_function(transcriber, see_segment, &once, release_segments));
+    FAILS(SISKIN_ERROR_CANCELED, siskin_transcriber_transcribe_wav(transcriber, bytes, length));
+    CHECK(once.count == 1 && seen.releases == 1);
+    OK(siskin_transcriber_set_segment_function(transcriber, NULL, NULL, NULL));
+    CHECK(once.releases == 1);
     // Silence, sample by sample.
     static const float silence[16000];
     OK(siskin_transcriber_set_language(transcriber, TEXT("en")));

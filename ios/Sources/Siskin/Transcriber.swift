@@ -71,27 +71,38 @@ public actor Transcriber {
     private func waitForRunningCall() {}
 
     /// Transcribes one channel of audio, with full scale from -1 to 1. The sample rate is a whole number of hertz.
-    public func transcribe(_ samples: [Float], sampleRate: Double = 16000) async throws(SiskinError) -> Transcript {
+    ///
+    /// - Parameter onSegment: Receives each segment as soon as it is complete, on the transcriber's thread. It must not
+    ///   use the library.
+    public func transcribe(
+        _ samples: [Float],
+        sampleRate: Double = 16000,
+        onSegment: (@Sendable (Transcript.Segment) -> Void)? = nil
+    ) async throws(SiskinError) -> Transcript {
         let rate = try nativeSampleRate(sampleRate)
-        return try await transcript { siskin_transcriber_transcribe($0, samples, samples.count, rate) }
+        return try await transcript(onSegment) { siskin_transcriber_transcribe($0, samples, samples.count, rate) }
     }
 
     /// Transcribes little-endian 16-bit samples with interleaved channels. The sample rate is a whole number of hertz.
     public func transcribe(
         pcm16 data: Data,
         sampleRate: Double,
-        channels: Int = 1
+        channels: Int = 1,
+        onSegment: (@Sendable (Transcript.Segment) -> Void)? = nil
     ) async throws(SiskinError) -> Transcript {
         let rate = try nativeSampleRate(sampleRate)
         let channels: UInt16 = try native(channels, "channels")
-        return try await transcript { transcriber in
+        return try await transcript(onSegment) { transcriber in
             withBytes(data) { siskin_transcriber_transcribe_pcm16(transcriber, $0, $1, rate, channels) }
         }
     }
 
     /// Transcribes the contents of a WAV file.
-    public func transcribe(wav data: Data) async throws(SiskinError) -> Transcript {
-        try await transcript { transcriber in
+    public func transcribe(
+        wav data: Data,
+        onSegment: (@Sendable (Transcript.Segment) -> Void)? = nil
+    ) async throws(SiskinError) -> Transcript {
+        try await transcript(onSegment) { transcriber in
             withBytes(data) { siskin_transcriber_transcribe_wav(transcriber, $0, $1) }
         }
     }
@@ -105,9 +116,11 @@ public actor Transcriber {
     }
 
     private func transcript(
+        _ onSegment: (@Sendable (Transcript.Segment) -> Void)?,
         _ transcribe: @Sendable (OpaquePointer) -> OpaquePointer?
     ) async throws(SiskinError) -> Transcript {
         try await runner.run { transcriber throws(SiskinError) in
+            try setSegmentHandler(transcriber, onSegment)
             try check(transcribe(transcriber))
             var start: UnsafePointer<CChar>?
             var length = 0
@@ -127,4 +140,28 @@ public actor Transcriber {
             return Transcript(text: string(start, length), language: language, segments: segments)
         }
     }
+}
+
+private final class SegmentHandler: Sendable {
+    let call: @Sendable (Transcript.Segment) -> Void
+    init(_ call: @escaping @Sendable (Transcript.Segment) -> Void) { self.call = call }
+}
+
+/// Replaces the handler of segments of a transcriber.
+private func setSegmentHandler(
+    _ transcriber: OpaquePointer,
+    _ onSegment: (@Sendable (Transcript.Segment) -> Void)?
+) throws(SiskinError) {
+    guard let onSegment else {
+        return try check(siskin_transcriber_set_segment_function(transcriber, nil, nil, nil))
+    }
+    let function: siskin_segment_function = { user, segment in
+        guard let user, let segment else { return true }
+        Unmanaged<SegmentHandler>.fromOpaque(user).takeUnretainedValue().call(Transcript.Segment(segment.pointee))
+        return true
+    }
+    let user = Unmanaged.passRetained(SegmentHandler(onSegment)).toOpaque()
+    try check(siskin_transcriber_set_segment_function(transcriber, function, user) { user in
+        if let user { Unmanaged<SegmentHandler>.fromOpaque(user).release() }
+    })
 }

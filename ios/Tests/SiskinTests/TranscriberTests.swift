@@ -3,6 +3,15 @@ import XCTest
 
 @testable import Siskin
 
+/// Collects segments from the transcriber's thread.
+private final class Segments: @unchecked Sendable {
+    private let lock = NSLock()
+    private var list: [Transcript.Segment] = []
+    var all: [Transcript.Segment] { lock.withLock { list } }
+
+    @Sendable func append(_ segment: Transcript.Segment) { lock.withLock { list.append(segment) } }
+}
+
 final class TranscriberTests: XCTestCase {
     private struct Reference: Decodable {
         let language: String
@@ -18,7 +27,9 @@ final class TranscriberTests: XCTestCase {
         let references = try JSONDecoder().decode([String: Reference].self, from: try testData("speech/speech.json"))
         let reference = references["english"]
         let wav = try testData("speech/english.wav")
-        let transcript = try await transcriber.transcribe(wav: wav)
+        let segments = Segments()
+        let transcript = try await transcriber.transcribe(wav: wav, onSegment: segments.append)
+        XCTAssertEqual(segments.all, transcript.segments)
         print("Whisper: \(transcript.text)")
         // The decoded tokens of tests/data/speech/speech.json.
         XCTAssertEqual(transcript.text, "we walked along the beach. It was cold.")

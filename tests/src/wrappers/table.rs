@@ -337,7 +337,13 @@ const TRANSCRIBER: OptionSet = OptionSet {
     creates_by_hand: true,
     protocols: "Sendable, Hashable",
     properties: NO_PROPERTIES,
-    by_hand: &[],
+    by_hand: &[ByHand {
+        function: "siskin_transcriber_set_segment_function",
+        reason: "it is a callback, which each call has as an argument",
+        properties: NO_PROPERTIES,
+        caller: Caller::Other,
+        jni: true,
+    }],
 };
 
 const ENGINE: OptionSet = OptionSet {

@@ -94,6 +94,8 @@ static bool find_all(JNIEnv *env) {
     if (jvm.float_array == NULL) return false;
     jvm.on_progress = find_method(env, "ai/siskin/ProgressSink", "onProgress", "(JJ)Z");
     if (jvm.on_progress == NULL) return false;
+    jvm.on_segment = find_method(env, "ai/siskin/SegmentSink", "onSegment", "([B)Z");
+    if (jvm.on_segment == NULL) return false;
     jvm.on_log_message = find_method(env, "ai/siskin/LogSink", "onLogMessage", "(I[B)V");
     return jvm.on_log_message != NULL;
 }

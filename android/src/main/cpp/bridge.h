@@ -44,6 +44,7 @@ struct jvm {
     jmethodID create_error;
     jclass float_array;
     jmethodID on_progress;
+    jmethodID on_segment;
     jmethodID on_log_message;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Transcribers. Every function that transcribes returns the complete result.
+// Transcribers. Every function that transcribes returns the complete result; segments are also passed on as they come.
 #include "bridge.h"
 
 #define TRANSCRIBER(value) HANDLE(siskin_transcriber, value)
@@ -15,6 +15,40 @@ static jlong transcriber_cancel_handle(JNIEnv *env, CLASS, jlong transcriber) {
     siskin_cancel_handle *handle = NULL;
     throw_if_error(env, siskin_transcriber_cancel_handle(TRANSCRIBER(transcriber), &handle));
     return (jlong)(intptr_t)handle;
+}
+
+static void pack_segment(struct packer *packer, const siskin_segment *segment) {
+    pack_bytes(packer, segment->text, segment->length);
+    pack_f64(packer, segment->start);
+    pack_f64(packer, segment->end);
+    pack_f32(packer, segment->log_probability);
+    pack_f32(packer, segment->no_speech_probability);
+}
+
+static bool on_segment(void *user, const siskin_segment *segment) {
+    bool attached;
+    JNIEnv *env = attach(&attached);
+    if (env == NULL) return false;
+    struct packer packer;
+    pack_begin(&packer);
+    pack_segment(&packer, segment);
+    jbyteArray packed = pack_end(env, &packer);
+    jboolean continues = packed != NULL && (*env)->CallBooleanMethod(env, user, jvm.on_segment, packed);
+    // The sink stores exceptions of its listener. Any other exception ends the call.
+    if ((*env)->ExceptionCheck(env)) {
+        (*env)->ExceptionClear(env);
+        continues = JNI_FALSE;
+    }
+    if (packed != NULL) (*env)->DeleteLocalRef(env, packed);
+    detach(attached);
+    return continues;
+}
+
+static void set_segment_sink(JNIEnv *env, CLASS, jlong transcriber, jobject sink) {
+    void *retained = sink == NULL ? NULL : retain_object(env, sink);
+    siskin_segment_function function = retained == NULL ? NULL : on_segment;
+    throw_if_error(env, siskin_transcriber_set_segment_function(TRANSCRIBER(transcriber), function, retained,
+                                                                retained == NULL ? NULL : release_object));
 }
 
 // Packs the text, the language, and the segments.
@@ -35,11 +69,7 @@ static jbyteArray new_transcript(JNIEnv *env, const siskin_transcriber *transcri
             pack_free(&packer);
             return NULL;
         }
-        pack_bytes(&packer, segment.text, segment.length);
-        pack_f64(&packer, segment.start);
-        pack_f64(&packer, segment.end);
-        pack_f32(&packer, segment.log_probability);
-        pack_f32(&packer, segment.no_speech_probability);
+        pack_segment(&packer, &segment);
     }
     return pack_end(env, &packer);
 }
@@ -76,6 +106,7 @@ static void transcriber_free(UNUSED_ENV, CLASS, jlong transcriber) {
 static const JNINativeMethod METHODS[] = {
     METHOD("create", "(J)J", transcriber_new),
     METHOD("cancelHandle", "(J)J", transcriber_cancel_handle),
+    METHOD("setSegmentSink", "(JLai/siskin/SegmentSink;)V", set_segment_sink),
     METHOD("transcribe", "(J[FI)[B", transcribe),
     METHOD("transcribePcm16", "(JLjava/nio/ByteBuffer;JJII)[B", transcribe_pcm16),
     METHOD("transcribeWav", "(JLjava/nio/ByteBuffer;JJ)[B", transcribe_wav),

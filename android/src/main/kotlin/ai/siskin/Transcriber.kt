@@ -44,7 +44,26 @@ public data class Transcript internal constructor(
         fun read(bytes: ByteArray): Transcript = Unpacker(bytes).run {
             val text = string()
             val language = string().ifEmpty { null }
-            Transcript(text, language, list { Segment(string(), double(), double(), float(), float()) })
+            Transcript(text, language, list { segment() })
+        }
+    }
+}
+
+private fun Unpacker.segment() = Segment(string(), double(), double(), float(), float())
+
+/** Receives the segments from the JNI bridge. */
+internal class SegmentSink(private val listener: (Segment) -> Unit) {
+    /** What the listener threw. */
+    @Volatile
+    var exception: Throwable? = null
+
+    fun onSegment(bytes: ByteArray): Boolean = Callbacks.enter {
+        try {
+            listener(Unpacker(bytes).segment())
+            true
+        } catch (error: Throwable) {
+            exception = error
+            false
         }
     }
 }
@@ -54,42 +73,70 @@ public class Transcriber internal constructor(pointer: Long) :
     CancellableHandle(
         NativePointer("transcriber", pointer, NativeTranscriber.cancelHandle(pointer), NativeTranscriber::free),
     ) {
-    /** Transcribes one channel of audio at [sampleRate] samples per second, with full scale from -1 to 1. */
-    public suspend fun transcribe(samples: FloatArray, sampleRate: Int = 16_000): Transcript =
-        call { Transcript.read(NativeTranscriber.transcribe(it, samples, positive("sampleRate", sampleRate))) }
+    /**
+     * Transcribes one channel of audio at [sampleRate] samples per second, with full scale from -1 to 1. [onSegment]
+     * receives each segment as soon as it is complete, from the thread of the call, and must not use the library. If it
+     * throws, so does this function.
+     */
+    public suspend fun transcribe(
+        samples: FloatArray,
+        sampleRate: Int = 16_000,
+        onSegment: ((Segment) -> Unit)? = null,
+    ): Transcript = transcript(onSegment) {
+        NativeTranscriber.transcribe(it, samples, positive("sampleRate", sampleRate))
+    }
 
     /**
      * Transcribes little-endian 16-bit samples with [channels] interleaved channels, from the buffer's position to its
-     * limit. A direct buffer is not copied, and must not change until the call ends.
+     * limit. A direct buffer is not copied, and must not change until the call ends. [onSegment] as in [transcribe].
      */
-    public suspend fun transcribePcm16(pcm: ByteBuffer, sampleRate: Int, channels: Int = 1): Transcript {
+    public suspend fun transcribePcm16(
+        pcm: ByteBuffer,
+        sampleRate: Int,
+        channels: Int = 1,
+        onSegment: ((Segment) -> Unit)? = null,
+    ): Transcript {
         if (channels !in 1..MAX_CHANNELS) {
             throw SiskinException.Argument("channels", "must be from 1 to $MAX_CHANNELS, got $channels")
         }
         val rate = positive("sampleRate", sampleRate)
         val audio = directView(pcm)
-        return call { pointer ->
+        return transcript(onSegment) { pointer ->
             val offset = audio.position().toLong()
             val length = audio.remaining().toLong()
-            Transcript.read(NativeTranscriber.transcribePcm16(pointer, audio, offset, length, rate, channels))
+            NativeTranscriber.transcribePcm16(pointer, audio, offset, length, rate, channels)
         }
     }
 
     /**
      * Transcribes the bytes of a WAV file, from the buffer's position to its limit. A direct buffer is not copied, and
-     * must not change until the call ends.
+     * must not change until the call ends. [onSegment] as in [transcribe].
      */
-    public suspend fun transcribeWav(wav: ByteBuffer): Transcript {
+    public suspend fun transcribeWav(wav: ByteBuffer, onSegment: ((Segment) -> Unit)? = null): Transcript {
         val audio = directView(wav)
-        return call { pointer ->
+        return transcript(onSegment) { pointer ->
             val offset = audio.position().toLong()
             val length = audio.remaining().toLong()
-            Transcript.read(NativeTranscriber.transcribeWav(pointer, audio, offset, length))
+            NativeTranscriber.transcribeWav(pointer, audio, offset, length)
         }
     }
 
-    /** Transcribes the bytes of a WAV file. */
-    public suspend fun transcribeWav(wav: ByteArray): Transcript = transcribeWav(ByteBuffer.wrap(wav))
+    /** Transcribes the bytes of a WAV file. [onSegment] as in [transcribe]. */
+    public suspend fun transcribeWav(wav: ByteArray, onSegment: ((Segment) -> Unit)? = null): Transcript =
+        transcribeWav(ByteBuffer.wrap(wav), onSegment)
+
+    private suspend fun transcript(onSegment: ((Segment) -> Unit)?, transcribe: (Long) -> ByteArray): Transcript =
+        call { pointer ->
+            val sink = onSegment?.let(::SegmentSink)
+            NativeTranscriber.setSegmentSink(pointer, sink)
+            try {
+                Transcript.read(transcribe(pointer))
+            } catch (error: SiskinException.Canceled) {
+                throw sink?.exception ?: error
+            } finally {
+                NativeTranscriber.setSegmentSink(pointer, null)
+            }
+        }
 
     /** Sets the spoken language, such as `en`; `null` detects it. */
     public suspend fun setLanguage(language: String?): Unit =
@@ -126,6 +173,8 @@ internal object NativeTranscriber {
     @JvmStatic external fun create(model: Long): Long
 
     @JvmStatic external fun cancelHandle(transcriber: Long): Long
+
+    @JvmStatic external fun setSegmentSink(transcriber: Long, sink: SegmentSink?)
 
     @JvmStatic external fun transcribe(transcriber: Long, samples: FloatArray, sampleRate: Int): ByteArray
 

@@ -31,7 +31,10 @@ class TranscriberTest {
     }
 
     private suspend fun checkTranscript(transcriber: Transcriber, wav: ByteArray, expected: String) {
-        val transcript = transcriber.transcribeWav(wav)
+        val segments = mutableListOf<Segment>()
+        val transcript = transcriber.transcribeWav(wav, segments::add)
+        assertEquals(transcript.segments, segments)
+        assertThrows<IllegalStateException> { transcriber.transcribeWav(wav) { error("stop") } }
         println("transcribe: ${transcript.language}: ${transcript.segments}")
         assertEquals(expected, transcript.text.trim())
         assertEquals("en", transcript.language)
