@@ -251,7 +251,8 @@ pub unsafe extern "C" fn siskin_served_model_options_set_max_waiting(
 
 /// Sets the directory for cached prefixes that leave memory, and for those that are left when the engine is drained: later
 /// requests, also of later processes, continue after them. It is created if necessary. Its files contain the tokens of
-/// prompts and responses, and only this user can read them. An empty string (the default) means none.
+/// prompts and responses, and only this user can read them. Libraries without the feature `disk-cache`, such as those for
+/// phones, reject a directory with `SISKIN_ERROR_UNSUPPORTED`. An empty string (the default) means none.
 ///
 /// # Safety
 /// The pointer contract of the crate.

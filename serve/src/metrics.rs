@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use siskin::serving::{DiskCacheStats, SchedulerStats, StreamTimes};
+use siskin::serving::{PrefixStoreStats, SchedulerStats, StreamTimes};
 use siskin::{Error, ErrorKind};
 
 /// The upper bound of the first bucket of a histogram; each further one is twice as large.
@@ -110,7 +110,7 @@ pub(crate) struct NamedMetrics<'a> {
     pub(crate) name: &'a str,
     pub(crate) metrics: &'a ModelMetrics,
     pub(crate) scheduler: Option<SchedulerStats>,
-    pub(crate) disk_cache: Option<DiskCacheStats>,
+    pub(crate) disk_cache: Option<PrefixStoreStats>,
 }
 
 /// Returns all metrics as text.
@@ -213,7 +213,7 @@ impl Page<'_> {
     }
 
     fn disk_caches(&mut self) {
-        type Of = fn(&DiskCacheStats) -> u64;
+        type Of = fn(&PrefixStoreStats) -> u64;
         let all: [(&str, &str, Of); 4] = [
             ("written", "Prefixes that were written to disk.", |stats| stats.written),
             ("lost", "Prefixes that were not written: the disk was too slow, or writing failed.", |stats| {

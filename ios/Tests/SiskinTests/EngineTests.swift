@@ -86,7 +86,7 @@ final class EngineTests: XCTestCase {
             model,
             options: ServedModelOptions(
                 context: 64, maxBatchTokens: 32, kvCacheType: .f32, kvCacheMemory: 1 << 22, maxRunning: 2, maxWaiting: 3,
-                prefixCacheDirectory: directory.appendingPathComponent("prefixes").path, prefixCacheDirectorySize: 1 << 30,
+                prefixCacheDirectory: try makeTemporaryFolder("prefixes").path, prefixCacheDirectorySize: 1 << 30,
                 draftModel: model
             )
         )

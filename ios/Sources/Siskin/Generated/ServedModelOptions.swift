@@ -22,7 +22,8 @@ public struct ServedModelOptions: Sendable {
     public var maxWaiting: Int?
     /// The directory for cached prefixes that leave memory, and for those that are left when the engine is drained:
     /// later requests, also of later processes, continue after them. It is created if necessary. Its files contain the
-    /// tokens of prompts and responses, and only this user can read them. Default: none.
+    /// tokens of prompts and responses, and only this user can read them. Libraries without the feature `disk-cache`,
+    /// such as those for phones, reject a directory with `SiskinError.Code.unsupported`. Default: none.
     public var prefixCacheDirectory: String?
     /// The maximum size of the prefix cache's directory in bytes; the least recently used prefixes are removed.
     /// Default: 1 GiB.

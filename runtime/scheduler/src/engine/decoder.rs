@@ -66,7 +66,7 @@ pub struct SchedulerStats {
     pub prefix_queried_tokens: u64,
     /// Those of them that were found in the prefix cache.
     pub prefix_hit_tokens: u64,
-    /// Tokens of prefixes that came from disk.
+    /// Tokens of prefixes that a store had.
     pub prefix_restored_tokens: u64,
     /// Preemptions.
     pub preemptions: u64,
@@ -82,7 +82,7 @@ pub(super) struct Submission {
     pub sampler: Box<dyn RequestSampler>,
     /// Whose prefixes it shares: its salt, with its adapter.
     pub salt: CacheSalt,
-    /// A prefix of its prompt that was read from disk.
+    /// A prefix of its prompt that a store had.
     pub stored: Option<StoredPrefix>,
     pub cancel: CancelHandle,
     pub arrival: Duration,
@@ -131,13 +131,13 @@ impl ModelRunner for DecoderRunner {
     }
 
     fn close(&mut self) {
-        self.cache.write_to_disk();
+        self.cache.write_to_store();
     }
 }
 
 impl DecoderRunner {
     pub(super) fn new(context: Context, inbox: Arc<RequestInbox>) -> Self {
-        let cache = RequestCache::new(context, inbox.options.prefix_cache, inbox.disk.clone());
+        let cache = RequestCache::new(context, inbox.options.prefix_cache, inbox.store.clone());
         let scheduler = Scheduler::new(limits(&cache.context, &inbox.options));
         let drafted = Vec::with_capacity(scheduler.max_running() * (1 + MAX_DRAFTS));
         Self {

@@ -1,14 +1,13 @@
 //! The KV cache of a model's requests: their sequences, and the cached prefixes that they share.
 
+use std::sync::Arc;
+
 use crate::policy::KvSpace;
-use crate::prefix_cache::{
-    DiskPrefixCache, PrefixCache, PrefixEntry, PrefixReuse, PrefixSnapshot, Reclaimed, StoredPrefix,
-};
+use crate::prefix_cache::{PrefixCache, PrefixReuse, PrefixStore, Reclaimed, StoredPrefix};
 use crate::request::{CacheSalt, RequestId, RequestMap};
-use siskin_backend::block_table::{BLOCK, KvGroupKind, SavedSequence, SequenceId};
+use siskin_backend::block_table::{BLOCK, KvGroupKind, SequenceId};
 use siskin_backend::context::Context;
-use siskin_format::kv::KvFileWriter;
-use siskin_format::{ErrorKind, Result};
+use siskin_format::ErrorKind;
 
 /// The maximum number of cached prefixes.
 const MAX_PREFIXES: usize = 1024;
@@ -17,7 +16,7 @@ const MAX_PREFIXES: usize = 1024;
 struct CachedRequest {
     salt: CacheSalt,
     prompt_length: usize,
-    /// A prefix of its prompt that was read from disk, until it starts.
+    /// A prefix of its prompt of the store, until it starts.
     stored: Option<StoredPrefix>,
     /// Its sequence while it runs.
     sequence: Option<SequenceId>,
@@ -32,7 +31,7 @@ pub(super) struct PrefixStats {
     pub queried_tokens: u64,
     /// Those of them that were found.
     pub hit_tokens: u64,
-    /// Tokens of prefixes that came from disk.
+    /// Tokens of prefixes that a store had.
     pub restored_tokens: u64,
 }
 
@@ -40,7 +39,7 @@ pub(super) struct RequestCache {
     pub context: Context,
     prefixes: PrefixCache,
     /// Where prefixes go that leave memory.
-    disk: Option<DiskPrefixCache>,
+    store: Option<Arc<dyn PrefixStore>>,
     requests: RequestMap<CachedRequest>,
     is_enabled: bool,
     /// Whether the last tokens of a sequence can be taken back.
@@ -53,8 +52,8 @@ pub(super) struct RequestCache {
 }
 
 impl RequestCache {
-    /// Creates the cache of a context, whose requests share prefixes if `shares_prefixes`, also by way of `disk`.
-    pub(super) fn new(context: Context, shares_prefixes: bool, disk: Option<DiskPrefixCache>) -> Self {
+    /// Creates the cache of a context, whose requests share prefixes if `shares_prefixes`, also by way of `store`.
+    pub(super) fn new(context: Context, shares_prefixes: bool, store: Option<Arc<dyn PrefixStore>>) -> Self {
         let layout = context.block_table().layout();
         let (partial, whole) = (PrefixReuse::Partial, PrefixReuse::Whole);
         let reuse = if layout.state_group().is_some() {
@@ -73,8 +72,8 @@ impl RequestCache {
             max_length: context.passes().rope_scaling_length().unwrap_or(usize::MAX),
             reuse,
             context,
-            prefixes: PrefixCache::listed_in(disk.as_ref().map(DiskPrefixCache::resident)),
-            disk,
+            prefixes: PrefixCache::listed_in(store.as_ref().map(|store| store.resident())),
+            store,
             requests: RequestMap::default(),
             stats: PrefixStats::default(),
         }
@@ -151,8 +150,8 @@ impl RequestCache {
 
     /// Frees a part of the least recently used prefix; false if there is none.
     fn reclaim(&mut self) -> bool {
-        if let (Some(disk), Some(oldest)) = (&self.disk, self.prefixes.oldest()) {
-            write_to(disk, &self.context, &oldest, false);
+        if let (Some(store), Some(oldest)) = (&self.store, self.prefixes.oldest()) {
+            oldest.write_to(&**store, &self.context, false);
         }
         match self.prefixes.reclaim() {
             None => return false,
@@ -167,24 +166,24 @@ impl RequestCache {
         true
     }
 
-    /// Writes all cached prefixes to disk, and waits for that.
-    pub(super) fn write_to_disk(&self) {
-        let Some(disk) = &self.disk else { return };
-        self.prefixes.iter().for_each(|prefix| write_to(disk, &self.context, &prefix, true));
-        disk.flush();
+    /// Writes all cached prefixes to the store, and waits for that.
+    pub(super) fn write_to_store(&self) {
+        let Some(store) = &self.store else { return };
+        self.prefixes.iter().for_each(|prefix| prefix.write_to(&**store, &self.context, true));
+        store.flush();
     }
 
-    /// Adds a prefix of `tokens` that was read from disk to the cached prefixes, unless they have as much.
+    /// Adds a prefix of `tokens` of the store to the cached prefixes, unless they have as much.
     fn restore(&mut self, salt: CacheSalt, tokens: &[u32], stored: &StoredPrefix) {
-        let Some(tokens) = tokens.get(..stored.length) else { return };
-        if self.prefixes.covers(salt, tokens, stored.reuse) {
+        let Some(tokens) = tokens.get(..stored.length()) else { return };
+        if self.prefixes.covers(salt, tokens, stored.reuse()) {
             return;
         }
         loop {
-            match restored(&mut self.context, stored) {
+            match stored.restore(&mut self.context) {
                 Ok(sequence) => {
                     self.stats.restored_tokens += tokens.len() as u64;
-                    return self.keep(salt, tokens, sequence, stored.reuse);
+                    return self.keep(salt, tokens, sequence, stored.reuse());
                 }
                 Err(error) if error.kind() == ErrorKind::Memory && self.reclaim() => {}
                 // Its tokens are computed.
@@ -268,31 +267,4 @@ impl KvSpace for RequestCache {
             false => self.context.remove(sequence),
         }
     }
-}
-
-/// Copies a cached prefix, which another thread writes to disk, unless a file has it.
-fn write_to(disk: &DiskPrefixCache, context: &Context, prefix: &PrefixEntry<'_>, waits: bool) {
-    let PrefixEntry { sequence, salt, tokens, reuse } = *prefix;
-    if tokens.len() < BLOCK || disk.covers(salt, tokens, reuse) {
-        return;
-    }
-    let mut blocks = KvFileWriter::default();
-    // Fails for backends that cannot copy blocks, whose prefixes stay in memory.
-    if let Ok(state) = context.save(sequence, &mut blocks) {
-        let tokens = tokens.to_vec();
-        disk.write(PrefixSnapshot { salt, tokens, reuse, layout: state.layout, blocks }, waits);
-    }
-}
-
-/// Returns a new sequence with the tokens that were read from disk.
-fn restored(context: &mut Context, stored: &StoredPrefix) -> Result<SequenceId> {
-    let file = stored.file()?;
-    let saved =
-        SavedSequence { bidirectional_prefix: 0, expected_length: 0, length: stored.length, file: &file };
-    let empty = context.create();
-    let outcome = context.restore(empty, &saved);
-    if outcome.is_err() && context.length(empty).is_ok() {
-        context.remove(empty);
-    }
-    outcome
 }

@@ -16,7 +16,7 @@ pub use encoder::BatchQueue;
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 
 use crate::policy::{queue_full, too_late};
-use crate::prefix_cache::{DiskCacheStats, DiskPrefixCache};
+use crate::prefix_cache::{PrefixStore, PrefixStoreStats};
 use crate::request::{RequestLimits, RequestSpec};
 use decoder::{DecoderRunner, Submission};
 use encoder::EncoderRunner;
@@ -104,7 +104,7 @@ struct RequestInbox {
     limits: RequestLimits,
     /// The identities of the adapters that requests can choose.
     adapters: Vec<[u8; 32]>,
-    disk: Option<DiskPrefixCache>,
+    store: Option<Arc<dyn PrefixStore>>,
     /// Requests that the scheduler has not seen yet.
     submissions: Mutex<Vec<Submission>>,
     /// Requests that have not started yet, those that it has not taken included.
@@ -184,12 +184,12 @@ impl TokenEngine {
         Ok(Self { shared })
     }
 
-    /// Adds a model with the context that its requests share. Prefixes that leave memory go to `disk`.
+    /// Adds a model with the context that its requests share. Prefixes that leave memory go to `store`.
     pub fn add_model(
         &self,
         mut context: Context,
         options: SchedulingOptions,
-        disk: Option<DiskPrefixCache>,
+        store: Option<Arc<dyn PrefixStore>>,
     ) -> ModelId {
         let abort = CancelHandle::new();
         context.set_cancel_handle(&abort);
@@ -197,7 +197,7 @@ impl TokenEngine {
             options,
             limits: decoder::request_limits(&context),
             adapters: context.model().adapters().iter().map(|adapter| adapter.identity).collect(),
-            disk: disk.filter(|_| options.prefix_cache),
+            store: store.filter(|_| options.prefix_cache),
             submissions: Mutex::default(),
             waiting: AtomicUsize::new(0),
             predicted_wait: AtomicU64::new(0),
@@ -261,7 +261,7 @@ impl TokenEngine {
         let arrival = self.shared.now();
         let adapter = usize::from(spec.adapter.0).checked_sub(1).and_then(|index| inbox.adapters.get(index));
         let salt = adapter.map_or(spec.salt, |adapter| spec.salt.with_adapter(adapter));
-        let stored = inbox.disk.as_ref().and_then(|disk| disk.read(salt, &spec.tokens));
+        let stored = inbox.store.as_ref().and_then(|store| store.read(salt, &spec.tokens));
         let mut submissions = lock(&inbox.submissions);
         if inbox.is_draining.load(Ordering::Acquire) {
             inbox.waiting.fetch_sub(1, Ordering::AcqRel);
@@ -280,9 +280,9 @@ impl TokenEngine {
         Some(SchedulerStats { waiting: inbox.waiting.load(Ordering::Relaxed), ..stats })
     }
 
-    /// Returns the counters of a model's prefixes on disk; `None` if it keeps none there.
-    pub fn disk_cache_stats(&self, model: ModelId) -> Option<DiskCacheStats> {
-        lock(&self.shared.inboxes).get(model.0)?.disk.as_ref().map(DiskPrefixCache::stats)
+    /// Returns the counters of a model's store of prefixes; `None` if it has none.
+    pub fn prefix_store_stats(&self, model: ModelId) -> Option<PrefixStoreStats> {
+        lock(&self.shared.inboxes).get(model.0)?.store.as_ref().map(|store| store.stats())
     }
 
     /// Returns the maximum length of a model's requests in tokens.
@@ -296,7 +296,7 @@ impl TokenEngine {
     }
 
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
-    /// Cached prefixes are written to disk if the models have a [`DiskPrefixCache`].
+    /// Cached prefixes are written to the [`PrefixStore`]s of the models.
     pub fn drain(&self, limit: Duration) {
         let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
         let queues: Vec<_> = lock(&self.shared.queues).clone();

@@ -6,7 +6,6 @@
 //! Files are untrusted as far as their format goes, and a prefix ends before its first damaged block. A valid file
 //! decides what the model has read, so that files which other users can write are ignored.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,11 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
-use super::{ChainHash, PrefixCache, PrefixReuse};
+use super::{
+    PrefixCache, PrefixReuse, PrefixSnapshot, PrefixStore, PrefixStoreStats, ResidentChains, StoredPrefix,
+};
 use crate::request::CacheSalt;
 use siskin_backend::block_table::BLOCK;
 use siskin_format::file::{AtomicFile, Bytes, is_private, open_no_follow};
-use siskin_format::kv::{KvFile, KvFileWriter, KvIdentity, KvLayout, KvPositions, MAGIC};
+use siskin_format::kv::{KvFile, KvIdentity, KvPositions, MAGIC};
 use siskin_format::{Error, ErrorKind, Result};
 
 const EXTENSION: &str = "siskin-kv";
@@ -36,24 +37,12 @@ pub struct DiskCacheOptions {
     pub max_bytes: u64,
 }
 
-/// Counters of the disk tier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskCacheStats {
-    /// Files that were written.
-    pub written: u64,
-    /// Prefixes that were not written: the disk was too slow, or writing failed.
-    pub lost: u64,
-    /// Prefixes that were read.
-    pub read: u64,
-    /// Files that could not be used, or only up to a damaged block.
-    pub damaged: u64,
-}
-
-/// The files of one model in a folder. Clones share them.
-#[derive(Clone)]
+/// The files of one model in a folder. Dropping it waits until all prefixes that it took are written.
 pub struct DiskPrefixCache {
-    shared: Arc<Files>,
-    writer: Arc<Writer>,
+    files: Arc<Files>,
+    /// To the thread that writes files, which ends when this is dropped.
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 struct Files {
@@ -62,61 +51,17 @@ struct Files {
     index: Mutex<PrefixCache<FileId>>,
     /// The chains of whole blocks of prefixes in memory.
     resident: Arc<ResidentChains>,
-    stats: Mutex<DiskCacheStats>,
+    stats: Mutex<PrefixStoreStats>,
 }
-
-/// The chains of whole blocks that the prefix cache in memory has.
-#[derive(Default)]
-pub(crate) struct ResidentChains(Mutex<HashSet<ChainHash>>);
 
 /// Identifies a file in its folder: a hash of the model, the salt, the tokens and how they can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId([u8; 16]);
 
-/// A prefix whose blocks were copied to be written.
-pub(crate) struct PrefixSnapshot {
-    pub(crate) salt: CacheSalt,
-    pub(crate) tokens: Vec<u32>,
-    pub(crate) reuse: PrefixReuse,
-    pub(crate) layout: KvLayout,
-    pub(crate) blocks: KvFileWriter,
-}
-
-/// A prefix that was read, whose blocks are intact.
-pub(crate) struct StoredPrefix {
-    bytes: Vec<u8>,
-    /// How many of its tokens can be used.
-    pub(crate) length: usize,
-    pub(crate) reuse: PrefixReuse,
-}
-
-impl StoredPrefix {
-    /// Returns its contents.
-    pub(crate) fn file(&self) -> Result<KvFile<'_>> {
-        KvFile::parse(&self.bytes).map(KvFile::assume_verified)
-    }
-}
-
 enum Job {
     Write(Box<PrefixSnapshot>),
     /// Answers once everything before it is done.
     Flush(Sender<()>),
-}
-
-/// The thread that writes files; it ends once everything is written.
-struct Writer {
-    jobs: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of it was reported when it happened.
-            let _ = thread.join();
-        }
-    }
 }
 
 impl DiskPrefixCache {
@@ -126,87 +71,83 @@ impl DiskPrefixCache {
     /// If the folder cannot be created or written.
     pub fn open(options: DiskCacheOptions, identity: KvIdentity) -> Result<Self> {
         create_folder(&options.folder)?;
-        let shared = Arc::new(Files {
+        let files = Arc::new(Files {
             options,
             identity,
             index: Mutex::default(),
             resident: Arc::default(),
             stats: Mutex::default(),
         });
-        shared.index_folder();
+        files.index_folder();
         let (jobs, received) = sync_channel(MAX_PENDING);
-        let files = Arc::clone(&shared);
+        let own = Arc::clone(&files);
         let thread = thread::Builder::new()
             .name("siskin-prefixes".to_owned())
-            .spawn(move || files.write_all(&received))
+            .spawn(move || own.write_all(&received))
             .map_err(|error| Error::new(ErrorKind::Memory, "threads", error.to_string()))?;
-        Ok(Self { shared, writer: Arc::new(Writer { jobs: Some(jobs), thread: Some(thread) }) })
+        Ok(Self { files, jobs: Some(jobs), thread: Some(thread) })
     }
+}
 
-    /// Returns the counters.
-    pub fn stats(&self) -> DiskCacheStats {
-        *lock(&self.shared.stats)
-    }
-
-    /// Waits until all prefixes that left memory are written.
-    pub fn flush(&self) {
-        let (done, wait) = channel();
-        if self.writer.jobs.as_ref().is_some_and(|jobs| jobs.send(Job::Flush(done)).is_ok()) {
-            // Fails if the thread has ended.
-            let _ = wait.recv();
+impl Drop for DiskPrefixCache {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of it was reported when it happened.
+            let _ = thread.join();
         }
     }
+}
 
-    /// Returns where the prefix cache in memory lists what it has.
-    pub(crate) fn resident(&self) -> Arc<ResidentChains> {
-        Arc::clone(&self.shared.resident)
+impl PrefixStore for DiskPrefixCache {
+    fn covers(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> bool {
+        lock(&self.files.index).covers(salt, tokens, reuse)
     }
 
-    /// Returns whether a file has these tokens.
-    pub(crate) fn covers(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> bool {
-        lock(&self.shared.index).covers(salt, tokens, reuse)
-    }
-
-    /// Writes a prefix. Unless `waits`, it is lost if others still wait to be written.
-    pub(crate) fn write(&self, prefix: PrefixSnapshot, waits: bool) {
-        let Some(jobs) = &self.writer.jobs else { return };
+    fn write(&self, prefix: PrefixSnapshot, waits: bool) {
+        let Some(jobs) = &self.jobs else { return };
         let job = Job::Write(Box::new(prefix));
         let is_lost = match waits {
             true => jobs.send(job).is_err(),
             false => matches!(jobs.try_send(job), Err(TrySendError::Full(_) | TrySendError::Disconnected(_))),
         };
-        lock(&self.shared.stats).lost += u64::from(is_lost);
+        lock(&self.files.stats).lost += u64::from(is_lost);
     }
 
-    /// Reads the longest prefix of `tokens`, unless memory has as much.
-    pub(crate) fn read(&self, salt: CacheSalt, tokens: &[u32]) -> Option<StoredPrefix> {
-        let shared = &self.shared;
-        let mut index = lock(&shared.index);
+    fn read(&self, salt: CacheSalt, tokens: &[u32]) -> Option<StoredPrefix> {
+        let files = &self.files;
+        let mut index = lock(&files.index);
         let (file, common) = index.find(salt, tokens, |file, _| Some(file))?;
         let chains = index.chains(salt, &tokens[..common / BLOCK * BLOCK]);
         drop(index);
-        if common < BLOCK || chains.last().is_some_and(|chain| lock(&shared.resident.0).contains(chain)) {
+        if common < BLOCK || chains.last().is_some_and(|chain| files.resident.contains(chain)) {
             return None;
         }
-        let stored = shared.load(file, salt, tokens);
+        let stored = files.load(file, salt, tokens);
         if stored.is_none() {
-            lock(&shared.index).discard(file);
+            lock(&files.index).discard(file);
         }
-        let mut stats = lock(&shared.stats);
+        let mut stats = lock(&files.stats);
         stats.read += u64::from(stored.is_some());
         stats.damaged += u64::from(stored.as_ref().is_none_or(|stored| stored.length < common));
         drop(stats);
         stored
     }
-}
 
-impl ResidentChains {
-    pub(super) fn insert(&self, chain: ChainHash) {
-        lock(&self.0).insert(chain);
+    fn flush(&self) {
+        let (done, wait) = channel();
+        if self.jobs.as_ref().is_some_and(|jobs| jobs.send(Job::Flush(done)).is_ok()) {
+            // Fails if the thread has ended.
+            let _ = wait.recv();
+        }
     }
 
-    pub(super) fn remove(&self, chain: &ChainHash) {
-        lock(&self.0).remove(chain);
+    fn resident(&self) -> Arc<ResidentChains> {
+        Arc::clone(&self.files.resident)
+    }
+
+    fn stats(&self) -> PrefixStoreStats {
+        *lock(&self.files.stats)
     }
 }
 

@@ -7,17 +7,18 @@
 //! is reclaimed from the least recently used prefix, last tokens first.
 
 mod disk;
+mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 
-pub use disk::{DiskCacheOptions, DiskCacheStats, DiskPrefixCache};
-pub(crate) use disk::{PrefixSnapshot, ResidentChains, StoredPrefix};
+pub use disk::{DiskCacheOptions, DiskPrefixCache};
 
 use crate::request::CacheSalt;
 use siskin_backend::block_table::{BLOCK, SequenceId};
+use siskin_format::kv::{KvFileWriter, KvLayout};
 
 /// Prefixes with the same blocks that are compared token by token, the most recent ones first.
 const COMPARED: usize = 16;
@@ -25,10 +26,66 @@ const COMPARED: usize = 16;
 const TRIED: usize = 32;
 
 /// The hash of a chain of blocks.
-type ChainHash = [u8; 16];
+pub type ChainHash = [u8; 16];
 
 /// Appends a block to a chain.
 type HashBlock = fn(&ChainHash, &[u32]) -> ChainHash;
+
+/// Keeps prefixes that leave memory. Its functions are called by several threads, also while a pass runs.
+pub trait PrefixStore: Send + Sync {
+    /// Returns whether it has these tokens, for the same use.
+    fn covers(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> bool;
+
+    /// Takes a prefix, which it may lose. Unless `waits`, it must return at once.
+    fn write(&self, prefix: PrefixSnapshot, waits: bool);
+
+    /// Returns the longest prefix of `tokens` that it has, unless the cache in memory has as much.
+    fn read(&self, salt: CacheSalt, tokens: &[u32]) -> Option<StoredPrefix>;
+
+    /// Waits until it has what it took.
+    fn flush(&self);
+
+    /// Returns where the cache in memory lists what it has.
+    fn resident(&self) -> Arc<ResidentChains>;
+
+    /// Returns the counters.
+    fn stats(&self) -> PrefixStoreStats;
+}
+
+/// Counters of a [`PrefixStore`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixStoreStats {
+    /// Files that were written.
+    pub written: u64,
+    /// Prefixes that were not written: the disk was too slow, or writing failed.
+    pub lost: u64,
+    /// Prefixes that were read.
+    pub read: u64,
+    /// Files that could not be used, or only up to a damaged block.
+    pub damaged: u64,
+}
+
+/// A prefix whose blocks were copied, for a [`PrefixStore`].
+pub struct PrefixSnapshot {
+    salt: CacheSalt,
+    tokens: Vec<u32>,
+    reuse: PrefixReuse,
+    layout: KvLayout,
+    blocks: KvFileWriter,
+}
+
+/// A prefix that a [`PrefixStore`] returned, whose blocks are intact.
+pub struct StoredPrefix {
+    /// A `.siskin-kv` file.
+    bytes: Vec<u8>,
+    /// How many of its tokens can be used.
+    length: usize,
+    reuse: PrefixReuse,
+}
+
+/// The chains of whole blocks that the cache in memory has.
+#[derive(Default)]
+pub struct ResidentChains(Mutex<HashSet<ChainHash>>);
 
 /// How the prefix of a sequence can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

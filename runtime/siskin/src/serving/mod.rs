@@ -22,7 +22,7 @@ pub use siskin_scheduler::engine::{
     Drive, ModelId, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,
 };
 pub use siskin_scheduler::policy::Admission;
-pub use siskin_scheduler::prefix_cache::{DiskCacheOptions, DiskCacheStats};
+pub use siskin_scheduler::prefix_cache::{DiskCacheOptions, PrefixStoreStats};
 pub use siskin_scheduler::request::{CacheSalt, ClientId, RequestClass};
 pub use siskin_scheduler::speculation::{
     DraftBudget, DraftModel, DraftModelProposer, NgramProposer, Proposer,
@@ -45,13 +45,16 @@ use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_format::CargoFeature;
 use siskin_graph::AdapterSlot;
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
-use siskin_scheduler::prefix_cache::DiskPrefixCache;
+use siskin_scheduler::prefix_cache::{DiskPrefixCache, PrefixStore};
 use siskin_scheduler::request::{RequestSpec, check_length};
 use siskin_scheduler::speculation::MAX_DRAFTS;
 use stream_sampler::StreamSampler;
 
 /// The cargo feature of engines.
 pub const FEATURE: CargoFeature = CargoFeature { name: "engine", is_there: cfg!(feature = "engine") };
+
+/// The cargo feature of prefixes on disk.
+const DISK_CACHE: CargoFeature = CargoFeature { name: "disk-cache", is_there: cfg!(feature = "disk-cache") };
 
 /// Options for an engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,11 +168,15 @@ impl Engine {
             DraftModel::new(draft.context_on(&resources, &session, sequences + 1, 1)?)
         };
         let draft = options.draft.as_ref().map(draft).transpose()?;
-        let open = |disk: &DiskCacheOptions| {
-            DiskPrefixCache::open(disk.clone(), model.kv_identity(AdapterSlot::MODEL))
+        let store: Option<Arc<dyn PrefixStore>> = match &options.disk_cache {
+            None => None,
+            Some(_) if !DISK_CACHE.is_there => return Err(DISK_CACHE.missing()),
+            Some(disk) => {
+                let identity = model.kv_identity(AdapterSlot::MODEL);
+                Some(Arc::new(DiskPrefixCache::open(disk.clone(), identity)?))
+            }
         };
-        let disk = options.disk_cache.as_ref().map(open).transpose()?;
-        let id = self.engine.add_model(context, options.scheduling, disk);
+        let id = self.engine.add_model(context, options.scheduling, store);
         self.lock().models.push(ServedDecoder { id, model: model.clone(), draft });
         Ok(id)
     }
@@ -289,11 +296,11 @@ impl Engine {
     }
 
     /// Returns the counters of a model's prefixes on disk; `None` if it keeps none there.
-    pub fn disk_cache_stats(&self, model: ModelId) -> Option<DiskCacheStats> {
+    pub fn disk_cache_stats(&self, model: ModelId) -> Option<PrefixStoreStats> {
         if !FEATURE.is_there {
             return None;
         }
-        self.engine.disk_cache_stats(model)
+        self.engine.prefix_store_stats(model)
     }
 
     /// Returns the tokens of a prompt, to submit it more than once.

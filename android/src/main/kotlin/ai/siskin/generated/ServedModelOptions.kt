@@ -38,7 +38,8 @@ public class ServedModelOptions {
     /**
      * The directory for cached prefixes that leave memory, and for those that are left when the engine is drained:
      * later requests, also of later processes, continue after them. It is created if necessary. Its files contain the
-     * tokens of prompts and responses, and only this user can read them. Default: none.
+     * tokens of prompts and responses, and only this user can read them. Libraries without the feature `disk-cache`,
+     * such as those for phones, reject a directory with [SiskinException.Unsupported]. Default: none.
      */
     public var prefixCacheDirectory: String? = null
 
