@@ -59,7 +59,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
             );
         }
     }
-    files.sort();
+    files.sort_unstable();
     Ok(files)
 }
 

@@ -54,7 +54,7 @@ fn write_at(
             output.push('{');
             let mut entries: Vec<_> = map.entries().iter().collect();
             if layout.sort_keys {
-                entries.sort_by(|left, right| {
+                entries.sort_unstable_by(|left, right| {
                     left.0.as_text().map(|key| &**key).cmp(&right.0.as_text().map(|key| &**key))
                 });
             }

@@ -211,7 +211,7 @@ impl OrderedMap {
             }
         }
         let mut sorted: Vec<_> = texts.into_iter().collect();
-        sorted.sort();
+        sorted.sort_unstable();
         let sorted = sorted.into_iter().map(|(_, place)| place as u32).collect();
         Ok(Self { entries: unique, sorted, depth })
     }

@@ -29,9 +29,10 @@ impl ArenaPlan {
     /// Plans an arena for some buffers.
     pub fn new(buffers: &[BufferLifetime]) -> Self {
         let mut order: Vec<usize> = (0..buffers.len()).filter(|&index| buffers[index].size > 0).collect();
-        order.sort_by_key(|&index| (Reverse(buffers[index].size), buffers[index].steps.start));
+        order
+            .sort_unstable_by_key(|&index| (Reverse(buffers[index].size), buffers[index].steps.start, index));
         let by_size = Self::in_order(buffers, &order);
-        order.sort_by_key(|&index| (buffers[index].steps.start, index));
+        order.sort_unstable_by_key(|&index| (buffers[index].steps.start, index));
         let by_first_use = Self::in_order(buffers, &order);
         if by_first_use.size < by_size.size { by_first_use } else { by_size }
     }
@@ -44,7 +45,7 @@ impl ArenaPlan {
             let overlaps = |other: &Range<usize>| other.start < steps.end && steps.start < other.end;
             let placed = order[..done].iter().filter(|&&other| overlaps(&buffers[other].steps));
             let mut taken: Vec<Range<usize>> = placed.map(|&other| plan.ranges[other].clone()).collect();
-            taken.sort_by_key(|range| range.start);
+            taken.sort_unstable_by_key(|range| range.start);
             let mut start = 0;
             for range in taken {
                 if range.start >= start + size {

@@ -173,7 +173,7 @@ impl ContainerFormat {
                 end.ok_or_else(|| Error::corrupt(location("length"), "reaches past the end of the file"))?;
             taken.push((section.offset, end, section));
         }
-        taken.sort_by_key(|&(start, end, _)| (start, end));
+        taken.sort_unstable_by_key(|&(start, end, _)| (start, end));
         for pair in taken.windows(2) {
             if pair[1].0 < pair[0].1 {
                 let location = format!("section table: {}.offset", self.name(pair[1].2));

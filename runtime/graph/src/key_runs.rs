@@ -24,7 +24,7 @@ impl Attention {
         }
         let also = self.also_seen(place).into_iter().flatten().map(|(first, last)| first..last + 1);
         let mut runs: Vec<Range<usize>> = also.chain([window]).filter(|run| !run.is_empty()).collect();
-        runs.sort_by_key(|run| run.start);
+        runs.sort_unstable_by_key(|run| run.start);
         runs
     }
 

@@ -101,7 +101,7 @@ fn merges(view: SectionView<'_>, tokens: &mut [VocabularyToken]) -> Result<Merge
         .map(|entry| [0, 1, 2, 3].map(|index| u32_at(entry, index).unwrap_or(NONE)))
         .filter(|entry| entry[0] != NONE)
         .collect();
-    entries.sort_by_key(|&[left, right, _, rank]| (rank, left, right));
+    entries.sort_unstable_by_key(|&[left, right, merged, rank]| (rank, left, right, merged));
     let from_scores = entries.windows(2).any(|pair| pair[0][3] == pair[1][3]);
     if from_scores {
         for [_, _, merged, rank] in entries {

@@ -164,7 +164,7 @@ fn listed_merges(symbols: &mut Symbols<'_>, pairs: &[(Vec<u8>, Vec<u8>)]) -> Res
 
 fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<Vec<Merge>> {
     let mut scores: Vec<f32> = vocabulary.tokens.iter().map(|token| token.score).collect();
-    scores.sort_by(|a, b| b.total_cmp(a));
+    scores.sort_unstable_by(|a, b| b.total_cmp(a));
     scores.dedup();
     let mut merges = Vec::new();
     for (id, token) in vocabulary.tokens.iter().enumerate() {

@@ -81,7 +81,7 @@ impl OnnxFolder {
         let Some(found) = Self::find(path) else { return Ok(Vec::new()) };
         let mut folders = vec![found.home.clone()];
         folders.extend(found.graphs.iter().filter_map(|(_, graph)| Some(graph.parent()?.to_owned())));
-        folders.sort();
+        folders.sort_unstable();
         folders.dedup();
         let mut files = Vec::new();
         for folder in folders {
@@ -94,7 +94,7 @@ impl OnnxFolder {
                 }
             }
         }
-        files.sort();
+        files.sort_unstable();
         Ok(files)
     }
 }

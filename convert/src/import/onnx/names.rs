@@ -64,7 +64,7 @@ pub fn weights<'g, 'a>(graph: &'g OnnxGraph<'a>) -> Vec<&'g OnnxTensor<'a>> {
     let links = Links::new(graph);
     let mut weights: Vec<&OnnxTensor<'_>> =
         links.nodes.iter().filter_map(|node| Some(links.operand(node)?.tensor)).collect();
-    weights.sort_by_key(|tensor| std::ptr::from_ref(*tensor));
+    weights.sort_unstable_by_key(|tensor| std::ptr::from_ref(*tensor));
     weights.dedup_by_key(|tensor| std::ptr::from_ref(*tensor));
     weights
 }

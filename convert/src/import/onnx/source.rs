@@ -124,7 +124,7 @@ fn recognize(
     let (mut tensors, mut transposed) = (HashMap::new(), HashSet::new());
     for (model, (side, store)) in models.iter().zip(stores) {
         let mut found: Vec<_> = recover(&model.graph).into_iter().collect();
-        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (name, named) in found {
             let Some((name, take)) = known_name(descriptor, &name, *side) else { continue };
             let name = names::bare(&name).to_owned();

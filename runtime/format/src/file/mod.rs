@@ -223,7 +223,7 @@ impl File {
     /// Reads not the tensors but their stored hashes.
     pub fn digest(&self) -> [u8; 32] {
         let mut order: Vec<(&Tensor, &Hash)> = self.tensors.iter().zip(&self.hashes).collect();
-        order.sort_by_key(|(tensor, _)| &tensor.name);
+        order.sort_unstable_by_key(|(tensor, _)| &tensor.name);
         let mut hasher = blake3::Hasher::new();
         let text = |hasher: &mut blake3::Hasher, text: &str| {
             hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());

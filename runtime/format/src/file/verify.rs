@@ -21,7 +21,7 @@ impl File {
         let mut work = Work { file: self, done: 0, progress };
         let mut end = HEADER_BYTES + self.sections.len() * SECTION_BYTES;
         let mut sections: Vec<&Section> = self.sections.iter().collect();
-        sections.sort_by_key(|section| (section.offset, section.length));
+        sections.sort_unstable_by_key(|section| (section.offset, section.length));
         for section in sections {
             let range = section.range();
             work.zeros(end..range.start)?;

@@ -58,7 +58,7 @@ impl Encoder {
             // Padding rows of the head correspond to no token.
             let choices = (row.len() as u32).min(tokenizer.vocabulary_size());
             let mut order: Vec<u32> = (0..choices).collect();
-            order.sort_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]));
+            order.sort_unstable_by(|&a, &b| row[b as usize].total_cmp(&row[a as usize]).then(a.cmp(&b)));
             let filling = |&id: &u32| {
                 let text = tokenizer.piece(id, true)?;
                 let text = String::from_utf8_lossy(&text).into_owned();

@@ -344,7 +344,7 @@ impl Encoder {
     /// Groups texts into batches: always takes the longest text that still fits.
     fn batches(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..lengths.len()).collect();
-        order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
+        order.sort_unstable_by_key(|&index| (std::cmp::Reverse(lengths[index]), index));
         // The remaining texts by length; groups that become empty are removed.
         let mut runs: Vec<&[usize]> = order.chunk_by(|&a, &b| lengths[a] == lengths[b]).collect();
         let length = |run: &[usize]| run.first().map_or(0, |&index| lengths[index]);

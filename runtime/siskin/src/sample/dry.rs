@@ -26,7 +26,7 @@ pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<
         return None;
     }
     let mut breakers = options.dry_sequence_breakers.clone();
-    breakers.sort();
+    breakers.sort_unstable();
     Some(Box::new(Dry {
         multiplier: options.dry_multiplier,
         base: options.dry_base,

@@ -195,8 +195,8 @@ impl Flow<'_> {
     ) -> Result<()> {
         let texts = rows / width;
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();
-        order
-            .sort_by_key(|&job| std::cmp::Reverse(self.jobs[job].source.len() + self.jobs[job].prompt.len()));
+        let length = |job: usize| self.jobs[job].source.len() + self.jobs[job].prompt.len();
+        order.sort_unstable_by_key(|&job| (std::cmp::Reverse(length(job)), job));
         let mut waiting = order.as_slice();
         let mut tasks: Vec<(usize, Task)> = Vec::new();
         while !waiting.is_empty() || !tasks.is_empty() {

@@ -272,7 +272,7 @@ impl Transcriber {
         let share =
             |(code, id): &(String, u32)| (code.clone(), rules::probability(self.session.logits(), *id, &ids));
         let mut heard: Vec<_> = self.special.languages.iter().map(share).collect();
-        heard.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        heard.sort_unstable_by(|(_, a), (_, b)| b.total_cmp(a));
         heard
     }
 

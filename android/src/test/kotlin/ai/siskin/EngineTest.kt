@@ -98,10 +98,9 @@ class EngineTest {
                     kvCacheMemory = 1L shl 22
                     maxRunning = 2
                     maxWaiting = 3
+                    prefixCacheDirectory = kotlin.io.path.createTempDirectory("prefixes").toString()
+                    prefixCacheDirectorySize = 1L shl 30
                     draftModel = model
-                }
-                assertThrows<SiskinException.Unsupported> {
-                    engine.add(model) { prefixCacheDirectory = "prefixes"; prefixCacheDirectorySize = 1L shl 30 }
                 }
                 assertThrows<SiskinException.TooLong> { served.submitRaw("a".repeat(400)) }
                 assertThrows<SiskinException.Argument> { served.submit("Hi", greedyRequest { adapter = "unknown" }) }
