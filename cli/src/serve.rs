@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", help_heading = "HTTP")]
     prefix_cache_dir: Option<PathBuf>,
     /// Maximum size of --prefix-cache-dir in MiB; the least recently used prefixes are removed
-    #[arg(long, default_value_t = 4096, value_name = "MIB", help_heading = "HTTP")]
+    #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
     #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "kv_memory", "prefix_cache_dir"], help_heading = "JSON lines")]

@@ -1396,7 +1396,7 @@ typedef struct siskin_segment {
     float no_speech_probability;
 } siskin_segment;
 
-/// Receives a segment as soon as it is complete. The segment is valid during the call. Returns whether to continue. It must
+/// Receives a segment once the window of audio that it is in was transcribed. The segment is valid during the call. Returns whether to continue. It must
 /// not call the library.
 typedef bool (*siskin_segment_function)(void *user, const struct siskin_segment *segment);
 
@@ -1429,7 +1429,7 @@ siskin_error *siskin_transcriber_set(siskin_transcriber *transcriber,
                                      siskin_transcribe_option option,
                                      double value);
 
-/// Sets the function that receives each segment as soon as it is complete, while later calls transcribe; null stops that. If
+/// Sets the function that receives each segment once its window of audio was transcribed, in later calls; null stops that. If
 /// the function returns false, the call fails with `SISKIN_ERROR_CANCELED`. `release` is called with `user` when the
 /// function is no longer used.
 SISKIN_NODISCARD

@@ -37,7 +37,7 @@ struct SegmentCallback {
     host: HostPointer,
 }
 
-/// Receives a segment as soon as it is complete. The segment is valid during the call. Returns whether to continue. It must
+/// Receives a segment once the window of audio that it is in was transcribed. The segment is valid during the call. Returns whether to continue. It must
 /// not call the library.
 pub type siskin_segment_function =
     Option<unsafe extern "C" fn(user: *mut c_void, segment: *const siskin_segment) -> bool>;
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn siskin_transcriber_set(
     unsafe { guard::exclusive(transcriber, |state, _| set(&mut state.options, option, value)) }
 }
 
-/// Sets the function that receives each segment as soon as it is complete, while later calls transcribe; null stops that. If
+/// Sets the function that receives each segment once its window of audio was transcribed, in later calls; null stops that. If
 /// the function returns false, the call fails with `SISKIN_ERROR_CANCELED`. `release` is called with `user` when the
 /// function is no longer used.
 ///

@@ -161,9 +161,11 @@ impl Server {
         drop(listener);
         // Each connection closes after its response.
         let mut closed = async || while connections.join_next().await.is_some() {};
-        if tokio::time::timeout(options.drain_timeout, closed()).await.is_err() {
-            let engine = state.models.engine().clone();
-            let _ = tokio::task::spawn_blocking(move || engine.drain(Duration::ZERO)).await;
+        let have_all_closed = tokio::time::timeout(options.drain_timeout, closed()).await.is_ok();
+        // Cancels what still runs, and writes cached prefixes to disk.
+        let engine = state.models.engine().clone();
+        let _ = tokio::task::spawn_blocking(move || engine.drain(Duration::ZERO)).await;
+        if !have_all_closed {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed()).await;
         }
         Ok(())

@@ -214,13 +214,16 @@ impl Page<'_> {
 
     fn disk_caches(&mut self) {
         type Of = fn(&PrefixStoreStats) -> u64;
-        let all: [(&str, &str, Of); 4] = [
+        let all: [(&str, &str, Of); 5] = [
             ("written", "Prefixes that were written to disk.", |stats| stats.written),
-            ("lost", "Prefixes that were not written: the disk was too slow, or writing failed.", |stats| {
-                stats.lost
-            }),
+            (
+                "dropped",
+                "Prefixes that were not written: the disk is slow, or they are too large.",
+                |stats| stats.dropped,
+            ),
+            ("failed", "Prefixes whose writing failed.", |stats| stats.failed),
             ("read", "Prefixes that were read from disk.", |stats| stats.read),
-            ("damaged", "Files that could not be used, or only in part.", |stats| stats.damaged),
+            ("corrupt", "Files that were corrupt, and were removed.", |stats| stats.corrupt),
         ];
         for (what, help, of) in all {
             let name = format!("siskin_prefix_cache_files_{what}_total");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::request_adapters;
 use serde_json::{Value, json};
 use siskin::sample::SamplerOptions;
-use siskin::serving::{Admission, SchedulingOptions};
+use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions};
 use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, ModelOptions, SessionOptions};
 use siskin_serve::{ServedModel, Server, ServerOptions, ShutdownHandle};
 use siskin_tests::golden::{load, model};
@@ -378,6 +378,24 @@ fn a_shutdown_ends_requests_that_take_too_long() {
         // Complete, or an error: never silence.
         let _ = stream.read_to_end(&mut Vec::new());
     }
+}
+
+#[test]
+fn prefixes_outlive_a_server() {
+    let folder = std::env::temp_dir().join(format!("siskin-served-prefixes-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let prompt: Vec<u32> = (0..90).collect();
+    let mut answers = Vec::new();
+    for restored in [0, 64] {
+        let mut served = ServedModel::new("tiny", tiny());
+        served.options.disk_cache = Some(DiskCacheOptions { folder: folder.clone(), max_bytes: 1 << 30 });
+        let server = Running::serve(ServerOptions::default(), served);
+        answers.push(server.post("/v1/completions", &completion(&prompt, 1, 8)).1["choices"].clone());
+        let tokens = server.metric("siskin_prefix_cache_restored_tokens_total");
+        assert!(tokens >= restored && (tokens > 0) == (restored > 0), "{tokens} tokens restored");
+    }
+    assert_eq!(answers[0], answers[1]);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

@@ -72,7 +72,7 @@ public actor Transcriber {
 
     /// Transcribes one channel of audio, with full scale from -1 to 1. The sample rate is a whole number of hertz.
     ///
-    /// - Parameter onSegment: Receives each segment as soon as it is complete, on the transcriber's thread. It must not
+    /// - Parameter onSegment: Receives each segment once its window of audio was transcribed, on the transcriber's thread. It must not
     ///   use the library.
     public func transcribe(
         _ samples: [Float],
@@ -121,6 +121,8 @@ public actor Transcriber {
     ) async throws(SiskinError) -> Transcript {
         try await runner.run { transcriber throws(SiskinError) in
             try setSegmentHandler(transcriber, onSegment)
+            // Releases what the closure captures.
+            defer { try? setSegmentHandler(transcriber, nil) }
             try check(transcribe(transcriber))
             var start: UnsafePointer<CChar>?
             var length = 0

@@ -133,7 +133,7 @@ fn prefixes_that_leave_memory_come_back() {
     }
     let stats = engine.disk_cache_stats(id).unwrap();
     assert!(stats.written > 0 && restored >= BLOCK, "{restored} tokens restored, {stats:?}");
-    assert_eq!(stats.damaged, 0);
+    assert_eq!((stats.corrupt, stats.failed), (0, 0));
 }
 
 #[test]
@@ -162,32 +162,91 @@ fn salts_and_models_are_kept_apart() {
     assert!(once(&other, folder.path(), &theirs).1 >= BLOCK);
 }
 
+/// Replaces a file, which stays private.
+fn overwrite(file: &Path, bytes: &[u8]) {
+    fs::write(file, bytes).unwrap();
+    #[cfg(unix)]
+    fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+}
+
+/// Returns what is generated, the tokens that came from disk, and the number of corrupt files.
+fn once_checked(model: &Model, folder: &Path, request: &GenerationRequest) -> (Vec<Generated>, u64, u64) {
+    let (engine, id) = engine(model, Drive::Caller, &on_disk(model, folder));
+    let (tokens, restored) = answer(&engine, id, request);
+    engine.drain(Duration::ZERO);
+    (tokens, restored, engine.disk_cache_stats(id).unwrap().corrupt)
+}
+
 #[test]
-fn a_prefix_ends_before_its_first_damaged_block() {
+fn a_prefix_ends_before_its_first_corrupt_block_and_is_written_again() {
     let (model, folder) = (open("llama"), Folder::new());
     let request = request(&model, 5);
     let want = alone(&model, &request);
     once(&model, folder.path(), &request);
     let file = files(folder.path()).pop().unwrap();
     let intact = fs::read(&file).unwrap();
+    let whole = once(&model, folder.path(), &request).1;
     let (mut partly, mut unusable) = (0, 0);
     for place in (0..intact.len()).step_by(intact.len() / 97) {
         let mut bytes = intact.clone();
         bytes[place] ^= 0x10;
         files(folder.path()).iter().for_each(|file| fs::remove_file(file).unwrap());
-        fs::write(&file, bytes).unwrap();
-        let (tokens, restored) = once(&model, folder.path(), &request);
+        overwrite(&file, &bytes);
+        let (tokens, restored, corrupt) = once_checked(&model, folder.path(), &request);
         assert!(tokens == want, "byte {place}");
-        partly += usize::from(restored == BLOCK);
+        // Padding, and words after the end of the sequence, mean nothing.
+        assert!(
+            corrupt == 1 || restored == whole,
+            "byte {place}: {restored} tokens, {corrupt} corrupt files"
+        );
+        partly += usize::from(corrupt == 1 && restored == BLOCK);
         unusable += usize::from(restored == 0);
+        assert_eq!(once(&model, folder.path(), &request).1, whole, "byte {place}: not written again");
     }
     assert!(partly > 0 && unusable > 0, "{partly} used partly, {unusable} not used");
     for length in [0, 7, 64, intact.len() / 2, intact.len() - 1] {
-        fs::write(&file, &intact[..length]).unwrap();
-        let (tokens, restored) = once(&model, folder.path(), &request);
-        assert_eq!((tokens == want, restored), (true, 0), "{length} bytes");
-        fs::remove_file(&file).unwrap();
+        files(folder.path()).iter().for_each(|file| fs::remove_file(file).unwrap());
+        overwrite(&file, &intact[..length]);
+        let (tokens, restored, corrupt) = once_checked(&model, folder.path(), &request);
+        assert_eq!((tokens == want, restored, corrupt), (true, 0, 1), "{length} bytes");
     }
+}
+
+#[test]
+fn other_types_of_the_cache_have_files_of_their_own() {
+    let (model, folder) = (open("llama"), Folder::new());
+    let request = request(&model, 5);
+    once(&model, folder.path(), &request);
+    let with_type = || {
+        let mut options = on_disk(&model, folder.path());
+        options.session.cache = Some(siskin::CacheType::Int8);
+        let (engine, id) = engine(&model, Drive::Thread, &options);
+        let restored = answer(&engine, id, &request).1;
+        engine.drain(Duration::from_secs(10));
+        engine.drain(Duration::ZERO);
+        assert_eq!(engine.disk_cache_stats(id).unwrap().corrupt, 0);
+        restored
+    };
+    assert_eq!(with_type(), 0);
+    assert!(with_type() >= BLOCK);
+    assert!(once(&model, folder.path(), &request).1 >= BLOCK);
+}
+
+#[test]
+fn requests_that_wait_share_a_file_and_unfinished_files_are_removed() {
+    let (model, folder) = (open("llama"), Folder::new());
+    let request = request(&model, 5);
+    once(&model, folder.path(), &request);
+    let file = files(folder.path()).pop().unwrap();
+    let unfinished = folder.path().join(format!(".{}.1-0.part", file.file_name().unwrap().to_string_lossy()));
+    fs::write(&unfinished, "half").unwrap();
+    let (engine, id) = engine(&model, Drive::Caller, &on_disk(&model, folder.path()));
+    assert!(!unfinished.exists(), "an unfinished file stays");
+    let streams: Vec<_> = (0..8).map(|_| engine.submit(id, request.clone()).unwrap()).collect();
+    let want = alone(&model, &request);
+    streams.into_iter().for_each(|stream| assert!(generated(stream).0 == want));
+    let restored = engine.stats(id).unwrap().prefix_restored_tokens;
+    assert!((BLOCK..2 * BLOCK).contains(&restored), "{restored} tokens restored for eight requests");
 }
 
 #[test]

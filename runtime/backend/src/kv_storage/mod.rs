@@ -159,7 +159,8 @@ impl BlockStorage for KvStorage {
 
     fn export(&self, group: usize, block: BlockId, out: &mut Vec<u8>) -> Result<()> {
         let words = self.groups[group].words(block, 0, self.groups[group].block_words());
-        out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        out.reserve(4 * words.len());
+        words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         Ok(())
     }
 

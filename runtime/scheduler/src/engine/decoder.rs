@@ -130,8 +130,8 @@ impl ModelRunner for DecoderRunner {
         self.guarded(|runner| runner.run_pass(now, clock))
     }
 
-    fn close(&mut self) {
-        self.cache.write_to_store();
+    fn close(&mut self, is_over: &dyn Fn() -> bool) {
+        self.cache.write_to_store(is_over);
     }
 }
 

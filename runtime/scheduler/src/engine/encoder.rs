@@ -37,6 +37,8 @@ impl ModelRunner for EncoderRunner {
         self.queue.is_empty()
     }
 
+    fn close(&mut self, _: &dyn Fn() -> bool) {}
+
     fn step(&mut self, _: Duration, _: &dyn Fn() -> Duration) -> bool {
         let has_work = self.has_work();
         if has_work {

@@ -7,7 +7,6 @@ use crate::prefix_cache::{PrefixCache, PrefixReuse, PrefixStore, Reclaimed, Stor
 use crate::request::{CacheSalt, RequestId, RequestMap};
 use siskin_backend::block_table::{BLOCK, KvGroupKind, SequenceId};
 use siskin_backend::context::Context;
-use siskin_format::ErrorKind;
 
 /// The maximum number of cached prefixes.
 const MAX_PREFIXES: usize = 1024;
@@ -72,7 +71,10 @@ impl RequestCache {
             max_length: context.passes().rope_scaling_length().unwrap_or(usize::MAX),
             reuse,
             context,
-            prefixes: PrefixCache::listed_in(store.as_ref().map(|store| store.resident())),
+            prefixes: PrefixCache::listed_in(
+                store.as_ref().map(|store| store.resident()),
+                reuse == (PrefixReuse::Partial, PrefixReuse::Partial),
+            ),
             store,
             requests: RequestMap::default(),
             stats: PrefixStats::default(),
@@ -166,30 +168,38 @@ impl RequestCache {
         true
     }
 
-    /// Writes all cached prefixes to the store, and waits for that.
-    pub(super) fn write_to_store(&self) {
+    /// Writes cached prefixes to the store, the most recently used first, until `is_over`.
+    pub(super) fn write_to_store(&self, is_over: &dyn Fn() -> bool) {
         let Some(store) = &self.store else { return };
-        self.prefixes.iter().for_each(|prefix| prefix.write_to(&**store, &self.context, true));
+        for prefix in self.prefixes.most_recent_first() {
+            if is_over() {
+                break;
+            }
+            prefix.write_to(&**store, &self.context, true);
+        }
         store.flush();
     }
 
-    /// Adds a prefix of `tokens` of the store to the cached prefixes, unless they have as much.
-    fn restore(&mut self, salt: CacheSalt, tokens: &[u32], stored: &StoredPrefix) {
-        let Some(tokens) = tokens.get(..stored.length()) else { return };
-        if self.prefixes.covers(salt, tokens, stored.reuse()) {
-            return;
+    /// Adds a prefix of `tokens` that a store had to the cached prefixes, unless they have as much; false if there is no
+    /// memory for it.
+    fn restore(&mut self, salt: CacheSalt, tokens: &[u32], stored: &StoredPrefix) -> bool {
+        let Some(tokens) = tokens.get(..stored.length()) else { return true };
+        if self.prefixes.covering(salt, tokens, stored.reuse()).is_some() {
+            return true;
         }
-        loop {
-            match stored.restore(&mut self.context) {
-                Ok(sequence) => {
-                    self.stats.restored_tokens += tokens.len() as u64;
-                    return self.keep(salt, tokens, sequence, stored.reuse());
-                }
-                Err(error) if error.kind() == ErrorKind::Memory && self.reclaim() => {}
-                // Its tokens are computed.
-                Err(_) => return,
-            }
+        // Frees the blocks, which nothing else takes before the restored sequence does.
+        let empty = self.context.create();
+        let has_room = self.reserve_in(empty, tokens.len());
+        self.context.remove(empty);
+        if !has_room {
+            return false;
         }
+        // On an error, the tokens are computed.
+        if let Ok(sequence) = stored.restore(&mut self.context) {
+            self.stats.restored_tokens += tokens.len() as u64;
+            self.keep(salt, tokens, sequence, stored.reuse());
+        }
+        true
     }
 
     /// Reserves blocks for `count` more tokens of a sequence, and frees cached prefixes for them, unless that cannot be
@@ -222,8 +232,11 @@ impl KvSpace for RequestCache {
         let expected_length = if outgrows { tokens.len() } else { request.prompt_length };
         let (salt, stored) = (request.salt, request.stored.take());
         let can_share = self.can_share(expected_length, tokens);
-        if let Some(stored) = stored.filter(|_| can_share) {
-            self.restore(salt, tokens, &stored);
+        if let Some(stored) = stored.filter(|_| can_share)
+            && !self.restore(salt, tokens, &stored)
+            && let Some(request) = self.requests.get_mut(id)
+        {
+            request.stored = Some(stored);
         }
         let context = &mut self.context;
         let found = match can_share {

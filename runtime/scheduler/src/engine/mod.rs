@@ -26,6 +26,8 @@ use siskin_format::{Error, ErrorKind, Result};
 
 /// How long a thread waits for progress before it looks again.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How long cached prefixes are written when an engine is drained.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which threads run the passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,8 +82,8 @@ trait ModelRunner: Send {
     /// Runs a forward pass. Returns whether there was anything to do.
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool;
 
-    /// Keeps what a later process can use. No more requests come.
-    fn close(&mut self) {}
+    /// Keeps what a later process can use, until `is_over`. No more requests come.
+    fn close(&mut self, is_over: &dyn Fn() -> bool);
 }
 
 /// The models of an engine.
@@ -296,7 +298,7 @@ impl TokenEngine {
     }
 
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
-    /// Cached prefixes are written to the [`PrefixStore`]s of the models.
+    /// Then cached prefixes are written to the [`PrefixStore`]s of the models, for about ten seconds at most.
     pub fn drain(&self, limit: Duration) {
         let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
         let queues: Vec<_> = lock(&self.shared.queues).clone();
@@ -313,11 +315,13 @@ impl TokenEngine {
         self.shared.collect();
         // After the pass that runs.
         let mut runners = self.shared.runners();
-        let now = self.shared.now();
+        let (now, start) = (self.shared.now(), Instant::now());
         for RunningModel { runner, .. } in &mut runners.list {
             runner.collect(now);
-            runner.close();
+            runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
         }
+        drop(runners);
+        self.shared.notify();
     }
 }
 

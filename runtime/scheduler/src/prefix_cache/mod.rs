@@ -11,14 +11,16 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 pub use disk::{DiskCacheOptions, DiskPrefixCache};
+pub use stored::kv_layout;
 
 use crate::request::CacheSalt;
 use siskin_backend::block_table::{BLOCK, SequenceId};
-use siskin_format::kv::{KvFileWriter, KvLayout};
+use siskin_format::file::Bytes;
+use siskin_format::kv::KvFileWriter;
 
 /// Prefixes with the same blocks that are compared token by token, the most recent ones first.
 const COMPARED: usize = 16;
@@ -33,10 +35,11 @@ type HashBlock = fn(&ChainHash, &[u32]) -> ChainHash;
 
 /// Keeps prefixes that leave memory. Its functions are called by several threads, also while a pass runs.
 pub trait PrefixStore: Send + Sync {
-    /// Returns whether it has these tokens, for the same use.
-    fn covers(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> bool;
+    /// Returns whether it takes a prefix now: it has none with these tokens for the same use, and has room for one more,
+    /// or the caller `waits` until it has.
+    fn wants(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse, waits: bool) -> bool;
 
-    /// Takes a prefix, which it may lose. Unless `waits`, it must return at once.
+    /// Takes a prefix. Unless the caller `waits`, it returns at once, and may drop the prefix.
     fn write(&self, prefix: PrefixSnapshot, waits: bool);
 
     /// Returns the longest prefix of `tokens` that it has, unless the cache in memory has as much.
@@ -55,14 +58,16 @@ pub trait PrefixStore: Send + Sync {
 /// Counters of a [`PrefixStore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixStoreStats {
-    /// Files that were written.
+    /// Prefixes that were written.
     pub written: u64,
-    /// Prefixes that were not written: the disk was too slow, or writing failed.
-    pub lost: u64,
+    /// Prefixes that were not written: others were still being written, or they are larger than the store.
+    pub dropped: u64,
+    /// Prefixes whose writing failed, as when the disk is full.
+    pub failed: u64,
     /// Prefixes that were read.
     pub read: u64,
-    /// Files that could not be used, or only up to a damaged block.
-    pub damaged: u64,
+    /// Files that were corrupt, and were removed.
+    pub corrupt: u64,
 }
 
 /// A prefix whose blocks were copied, for a [`PrefixStore`].
@@ -70,22 +75,27 @@ pub struct PrefixSnapshot {
     salt: CacheSalt,
     tokens: Vec<u32>,
     reuse: PrefixReuse,
-    layout: KvLayout,
     blocks: KvFileWriter,
 }
 
 /// A prefix that a [`PrefixStore`] returned, whose blocks are intact.
 pub struct StoredPrefix {
-    /// A `.siskin-kv` file.
-    bytes: Vec<u8>,
+    file: Arc<StoredFile>,
     /// How many of its tokens can be used.
     length: usize,
     reuse: PrefixReuse,
 }
 
-/// The chains of whole blocks that the cache in memory has.
+/// A `.siskin-kv` file.
+struct StoredFile {
+    bytes: Bytes,
+    /// The number of tokens whose blocks are intact.
+    verified: usize,
+}
+
+/// The chains that the cache in memory has: all that can be forked.
 #[derive(Default)]
-pub struct ResidentChains(Mutex<HashSet<ChainHash>>);
+pub struct ResidentChains(Mutex<HashMap<ChainHash, usize>>);
 
 /// How the prefix of a sequence can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +136,8 @@ pub(crate) struct PrefixEntry<'a> {
 pub struct PrefixCache<H = SequenceId> {
     prefixes: Vec<Option<CachedPrefix<H>>>,
     index: HashMap<ChainHash, Vec<usize>>,
-    /// The keys of the index, for other threads.
-    resident: Option<Arc<ResidentChains>>,
+    /// Lists the chains of the prefixes for other threads; with whether prefixes can be cut anywhere.
+    resident: Option<(Arc<ResidentChains>, bool)>,
     hash: HashBlock,
     clock: u64,
 }
@@ -143,9 +153,10 @@ impl<H: Copy + PartialEq> PrefixCache<H> {
         Self { prefixes: Vec::new(), index: HashMap::new(), resident: None, hash, clock: 0 }
     }
 
-    /// Lists the chains of its prefixes in `resident`, too.
-    pub(crate) fn listed_in(resident: Option<Arc<ResidentChains>>) -> Self {
-        Self { resident, ..Self::default() }
+    /// Lists the chains of its prefixes in `resident`, too: all of them if prefixes can be cut anywhere, or else the last
+    /// one of each.
+    pub(crate) fn listed_in(resident: Option<Arc<ResidentChains>>, can_cut: bool) -> Self {
+        Self { resident: resident.map(|resident| (resident, can_cut)), ..Self::default() }
     }
 
     /// Returns the number of cached prefixes.
@@ -196,9 +207,27 @@ impl<H: Copy + PartialEq> PrefixCache<H> {
         None
     }
 
-    /// Returns whether a prefix has these tokens, and can be used in the same way.
-    pub(crate) fn covers(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> bool {
-        self.with_salt(salt, reuse).any(|(_, prefix)| reuse.covers(&prefix.tokens, tokens))
+    /// Returns the prefix that makes one with these tokens superfluous, if any.
+    pub(crate) fn covering(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> Option<H> {
+        let slot = self.covering_slot(&self.chains(salt, tokens), tokens, reuse)?;
+        self.prefixes[slot].as_ref().map(|prefix| prefix.handle)
+    }
+
+    fn covering_slot(&self, chains: &[ChainHash], tokens: &[u32], reuse: PrefixReuse) -> Option<usize> {
+        self.with_chain(chains, chains.len() - 1).find_map(|(slot, prefix)| {
+            (prefix.reuse == reuse && reuse.covers(&prefix.tokens, tokens)).then_some(slot)
+        })
+    }
+
+    /// Returns the prefixes that have the chain at `depth`, and the same salt.
+    fn with_chain<'a>(
+        &'a self,
+        chains: &'a [ChainHash],
+        depth: usize,
+    ) -> impl Iterator<Item = (usize, &'a CachedPrefix<H>)> {
+        let slots = self.index.get(&chains[depth]).into_iter().flatten();
+        let prefixes = slots.filter_map(|&slot| Some((slot, self.prefixes[slot].as_ref()?)));
+        prefixes.filter(|(_, prefix)| prefix.chains[0] == chains[0])
     }
 
     /// Adds the prefix of some tokens. Returns handles that are no longer needed, because another prefix has all of
@@ -207,41 +236,40 @@ impl<H: Copy + PartialEq> PrefixCache<H> {
         if tokens.is_empty() {
             return vec![handle];
         }
-        let covering =
-            |(slot, prefix): (usize, &CachedPrefix<H>)| reuse.covers(&prefix.tokens, tokens).then_some(slot);
-        let covering = self.with_salt(salt, reuse).find_map(covering);
-        if let Some(slot) = covering {
+        let chains = self.chains(salt, tokens);
+        if let Some(slot) = self.covering_slot(&chains, tokens, reuse) {
             self.clock += 1;
             self.prefixes[slot].as_mut().into_iter().for_each(|prefix| prefix.last_used = self.clock);
             return vec![handle];
         }
-        let covered = self.with_salt(salt, reuse).filter(|(_, prefix)| reuse.covers(tokens, &prefix.tokens));
-        let superfluous: Vec<_> = covered.map(|(slot, _)| slot).collect();
+        let is_covered = |depth: usize, prefix: &CachedPrefix<H>| {
+            prefix.chains.len() == depth + 1 && prefix.reuse == reuse && reuse.covers(tokens, &prefix.tokens)
+        };
+        let at_depth = |depth: usize| {
+            let there = self.with_chain(&chains, depth);
+            there.filter(move |(_, prefix)| is_covered(depth, prefix)).map(|(slot, _)| slot)
+        };
+        let superfluous: Vec<usize> = (0..chains.len()).flat_map(at_depth).collect();
         let covered = superfluous.into_iter().filter_map(|slot| self.remove(slot)).collect();
-        let chains = self.chains(salt, tokens);
         self.clock += 1;
         let slot = self.prefixes.iter().position(Option::is_none).unwrap_or(self.prefixes.len());
         if slot == self.prefixes.len() {
             self.prefixes.push(None);
         }
-        for chain in &chains {
-            self.index.entry(*chain).or_default().push(slot);
-            self.resident.iter().for_each(|resident| resident.insert(*chain));
-        }
+        chains.iter().for_each(|chain| self.index.entry(*chain).or_default().push(slot));
         let tokens = tokens.to_vec();
-        self.prefixes[slot] = Some(CachedPrefix { handle, tokens, chains, reuse, last_used: self.clock });
+        let prefix = CachedPrefix { handle, tokens, chains, reuse, last_used: self.clock };
+        self.list(&prefix, ResidentChains::add);
+        self.prefixes[slot] = Some(prefix);
         covered
     }
 
-    /// Returns the prefixes with a salt that can be used in one way, with their slots.
-    fn with_salt(
-        &self,
-        salt: CacheSalt,
-        reuse: PrefixReuse,
-    ) -> impl Iterator<Item = (usize, &CachedPrefix<H>)> {
-        let slots = self.index.get(&salt.0).into_iter().flatten();
-        let prefixes = slots.filter_map(|&slot| Some((slot, self.prefixes[slot].as_ref()?)));
-        prefixes.filter(move |(_, prefix)| prefix.reuse == reuse && prefix.chains[0] == salt.0)
+    /// Calls `change` with the chains of a prefix that are listed.
+    fn list(&self, prefix: &CachedPrefix<H>, change: fn(&ResidentChains, &[ChainHash])) {
+        if let Some((resident, can_cut)) = &self.resident {
+            let first = if *can_cut { 0 } else { prefix.chains.len() - 1 };
+            change(resident, &prefix.chains[first..]);
+        }
     }
 
     /// Removes a prefix that cannot be used.
@@ -255,6 +283,7 @@ impl<H: Copy + PartialEq> PrefixCache<H> {
 
     fn remove(&mut self, slot: usize) -> Option<H> {
         let prefix = self.prefixes[slot].take()?;
+        self.list(&prefix, ResidentChains::remove);
         prefix.chains.iter().for_each(|chain| self.forget(chain, slot));
         Some(prefix.handle)
     }
@@ -264,7 +293,6 @@ impl<H: Copy + PartialEq> PrefixCache<H> {
             slots.retain(|other| *other != slot);
             if slots.is_empty() {
                 self.index.remove(chain);
-                self.resident.iter().for_each(|resident| resident.remove(chain));
             }
         }
     }
@@ -307,25 +335,31 @@ impl PrefixCache {
         self.prefixes[self.oldest_slot()?].as_ref().map(CachedPrefix::entry)
     }
 
-    /// Returns all prefixes.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = PrefixEntry<'_>> {
-        self.prefixes.iter().flatten().map(CachedPrefix::entry)
+    /// Returns all prefixes, the most recently used first.
+    pub(crate) fn most_recent_first(&self) -> impl Iterator<Item = PrefixEntry<'_>> {
+        let mut prefixes: Vec<_> = self.prefixes.iter().flatten().collect();
+        prefixes.sort_unstable_by_key(|prefix| std::cmp::Reverse(prefix.last_used));
+        prefixes.into_iter().map(CachedPrefix::entry)
     }
 
     /// Takes memory from the least recently used prefix: the last quarter of its blocks, or all of it if it is short or
     /// can only be used whole.
     pub fn reclaim(&mut self) -> Option<Reclaimed> {
         let slot = self.oldest_slot()?;
-        let prefix = self.prefixes[slot].as_mut()?;
+        let prefix = self.prefixes[slot].as_ref()?;
         let blocks = prefix.tokens.len().div_ceil(BLOCK);
         let kept = (blocks - blocks.div_ceil(4)) * BLOCK;
         if prefix.reuse == PrefixReuse::Whole || kept == 0 {
             return self.remove(slot).map(Reclaimed::Remove);
         }
+        let mut prefix = self.prefixes[slot].take()?;
+        self.list(&prefix, ResidentChains::remove);
         prefix.tokens.truncate(kept);
-        let sequence = prefix.handle;
         let dropped = prefix.chains.split_off(kept / BLOCK + 1);
         dropped.iter().for_each(|chain| self.forget(chain, slot));
+        self.list(&prefix, ResidentChains::add);
+        let sequence = prefix.handle;
+        self.prefixes[slot] = Some(prefix);
         Some(Reclaimed::Truncate(sequence, kept))
     }
 

@@ -4,22 +4,31 @@ use super::{ChainHash, PrefixEntry, PrefixReuse, PrefixSnapshot, PrefixStore, Re
 use siskin_backend::block_table::{BLOCK, SavedSequence, SequenceId};
 use siskin_backend::context::Context;
 use siskin_format::Result;
-use siskin_format::kv::{KvFile, KvFileWriter};
-use std::collections::HashSet;
+use siskin_format::kv::{KvFile, KvFileWriter, KvLayout};
+use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 
+/// Returns the layout of a context's KV cache.
+///
+/// # Errors
+/// If its backend has no KV cache that can be saved.
+pub fn kv_layout(context: &mut Context) -> Result<KvLayout> {
+    let empty = context.create();
+    let state = context.save(empty, &mut KvFileWriter::default());
+    context.remove(empty);
+    Ok(state?.layout)
+}
+
 impl PrefixEntry<'_> {
-    /// Copies the prefix for a store, unless that has it.
+    /// Copies the prefix for a store, if that wants it.
     pub(crate) fn write_to(&self, store: &dyn PrefixStore, context: &Context, waits: bool) {
         let Self { sequence, salt, tokens, reuse } = *self;
-        if tokens.len() < BLOCK || store.covers(salt, tokens, reuse) {
+        if tokens.len() < BLOCK || !store.wants(salt, tokens, reuse, waits) {
             return;
         }
         let mut blocks = KvFileWriter::default();
-        // Fails for backends that cannot copy blocks, whose prefixes stay in memory.
-        if let Ok(state) = context.save(sequence, &mut blocks) {
-            let tokens = tokens.to_vec();
-            store.write(PrefixSnapshot { salt, tokens, reuse, layout: state.layout, blocks }, waits);
+        if context.save(sequence, &mut blocks).is_ok() {
+            store.write(PrefixSnapshot { salt, tokens: tokens.to_vec(), reuse, blocks }, waits);
         }
     }
 }
@@ -37,7 +46,7 @@ impl StoredPrefix {
 
     /// Returns a new sequence with its tokens.
     pub(crate) fn restore(&self, context: &mut Context) -> Result<SequenceId> {
-        let file = KvFile::parse(&self.bytes)?.assume_verified();
+        let file = KvFile::parse(&self.file.bytes)?.assume_verified();
         let saved =
             SavedSequence { bidirectional_prefix: 0, expected_length: 0, length: self.length, file: &file };
         let empty = context.create();
@@ -50,19 +59,28 @@ impl StoredPrefix {
 }
 
 impl ResidentChains {
-    pub(super) fn insert(&self, chain: ChainHash) {
-        self.lock().insert(chain);
+    pub(super) fn add(&self, chains: &[ChainHash]) {
+        let mut counts = self.lock();
+        chains.iter().for_each(|chain| *counts.entry(*chain).or_default() += 1);
     }
 
-    pub(super) fn remove(&self, chain: &ChainHash) {
-        self.lock().remove(chain);
+    pub(super) fn remove(&self, chains: &[ChainHash]) {
+        let mut counts = self.lock();
+        for chain in chains {
+            if let Some(count) = counts.get_mut(chain) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(chain);
+                }
+            }
+        }
     }
 
     pub(super) fn contains(&self, chain: &ChainHash) -> bool {
-        self.lock().contains(chain)
+        self.lock().contains_key(chain)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<ChainHash>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ChainHash, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -45,7 +45,7 @@ use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_format::CargoFeature;
 use siskin_graph::AdapterSlot;
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
-use siskin_scheduler::prefix_cache::{DiskPrefixCache, PrefixStore};
+use siskin_scheduler::prefix_cache::{DiskPrefixCache, PrefixStore, kv_layout};
 use siskin_scheduler::request::{RequestSpec, check_length};
 use siskin_scheduler::speculation::MAX_DRAFTS;
 use stream_sampler::StreamSampler;
@@ -158,7 +158,7 @@ impl Engine {
         let sequences = options.scheduling.max_running.max(1);
         // A single request can have as many guesses as it may.
         let output_rows = sequences.max(1 + MAX_DRAFTS);
-        let context = model.context_on(&resources, &options.session, sequences, output_rows)?;
+        let mut context = model.context_on(&resources, &options.session, sequences, output_rows)?;
         let draft = |draft: &Model| {
             speculation::check_draft(model, draft)?;
             // Beyond its own context it has no guesses.
@@ -171,9 +171,12 @@ impl Engine {
         let store: Option<Arc<dyn PrefixStore>> = match &options.disk_cache {
             None => None,
             Some(_) if !DISK_CACHE.is_there => return Err(DISK_CACHE.missing()),
+            Some(_) if !options.scheduling.prefix_cache => {
+                return Err(Error::argument("disk_cache", "needs the prefix cache, which is off"));
+            }
             Some(disk) => {
-                let identity = model.kv_identity(AdapterSlot::MODEL);
-                Some(Arc::new(DiskPrefixCache::open(disk.clone(), identity)?))
+                let (identity, layout) = (model.kv_identity(AdapterSlot::MODEL), kv_layout(&mut context)?);
+                Some(Arc::new(DiskPrefixCache::open(disk.clone(), identity, layout)?))
             }
         };
         let id = self.engine.add_model(context, options.scheduling, store);
@@ -324,7 +327,8 @@ impl Engine {
         self.lock().encoders.get(encoder.0).map(|encoder| encoder.max_tokens())
     }
 
-    /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`.
+    /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`. Then
+    /// cached prefixes are written to disk, if models have [`ServedModelOptions::disk_cache`], for about ten seconds at most.
     pub fn drain(&self, limit: Duration) {
         if !FEATURE.is_there {
             return;

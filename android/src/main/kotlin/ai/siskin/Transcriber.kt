@@ -75,7 +75,8 @@ public class Transcriber internal constructor(pointer: Long) :
     ) {
     /**
      * Transcribes one channel of audio at [sampleRate] samples per second, with full scale from -1 to 1. [onSegment]
-     * receives each segment as soon as it is complete, from the thread of the call, and must not use the library. If it
+     * receives each segment once its window of audio was transcribed, from the thread of the call, and must not use
+     * the library. If it
      * throws, so does this function.
      */
     public suspend fun transcribe(
