@@ -87,7 +87,7 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
         Error::corrupt("header.length", format!("{length} exceeds the file size; is the file complete?"))
     })?;
     let Header(mut entries) = parse_json(header, "header", MAX_VALUES)?;
-    entries.sort_by_key(|(_, entry)| entry.data_offsets);
+    entries.sort_unstable_by_key(|(_, entry)| entry.data_offsets);
     let start = 8 + header.len();
     let data = bytes.slice(start..bytes.len()).unwrap_or_default();
     let mut tensors = HashMap::with_capacity(entries.len());

@@ -341,7 +341,7 @@ fn lookup(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Result<Vec<u8>> {
         }
     }
     // Ordinary tokens come first, so that they are found before others with the same text.
-    entries.sort_by_key(|&(text, symbol)| {
+    entries.sort_unstable_by_key(|&(text, symbol)| {
         let ordinary = vocabulary.tokens.get(symbol as usize).is_none_or(|token| token.kind.is_ordinary());
         (!ordinary, symbol, text.len())
     });

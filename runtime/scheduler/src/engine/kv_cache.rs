@@ -72,7 +72,7 @@ impl RequestCache {
             reuse,
             context,
             prefixes: PrefixCache::listed_in(
-                store.as_ref().map(|store| store.resident()),
+                store.clone(),
                 reuse == (PrefixReuse::Partial, PrefixReuse::Partial),
             ),
             store,

@@ -9,6 +9,7 @@
 //! Several processes can share a folder. Each of them finds the files that were there when it opened the folder, and
 //! those that it wrote.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
 use super::{
-    PrefixCache, PrefixReuse, PrefixSnapshot, PrefixStore, PrefixStoreStats, ResidentChains, StoredFile,
+    ChainHash, PrefixCache, PrefixReuse, PrefixSnapshot, PrefixStore, PrefixStoreStats, StoredFile,
     StoredPrefix,
 };
 use crate::request::CacheSalt;
@@ -54,8 +55,8 @@ struct Files {
     identity: KvIdentity,
     layout: KvLayout,
     index: Mutex<FileIndex>,
-    /// The chains of prefixes in memory.
-    resident: Arc<ResidentChains>,
+    /// The chains that the cache in memory has, and how many of its prefixes have each.
+    resident: Mutex<HashMap<ChainHash, usize>>,
     stats: Mutex<PrefixStoreStats>,
     /// Files that requests use: they are checked once.
     in_use: Mutex<Vec<(FileId, Weak<StoredFile>)>>,
@@ -93,7 +94,7 @@ impl DiskPrefixCache {
             identity,
             layout,
             index: Mutex::default(),
-            resident: Arc::default(),
+            resident: Mutex::default(),
             stats: Mutex::default(),
             in_use: Mutex::default(),
         });
@@ -165,7 +166,7 @@ impl PrefixStore for DiskPrefixCache {
         let chains = index.prefixes.chains(salt, tokens);
         drop(index);
         for (file, length) in candidates {
-            if files.resident.contains(&chains[length / BLOCK]) {
+            if lock(&files.resident).contains_key(&chains[length / BLOCK]) {
                 return None;
             }
             if let Some(stored) = files.load(file, salt, &tokens[..length]) {
@@ -184,8 +185,21 @@ impl PrefixStore for DiskPrefixCache {
         }
     }
 
-    fn resident(&self) -> Arc<ResidentChains> {
-        Arc::clone(&self.files.resident)
+    fn add_resident(&self, chains: &[ChainHash]) {
+        let mut counts = lock(&self.files.resident);
+        chains.iter().for_each(|chain| *counts.entry(*chain).or_default() += 1);
+    }
+
+    fn remove_resident(&self, chains: &[ChainHash]) {
+        let mut counts = lock(&self.files.resident);
+        for chain in chains {
+            if let Some(count) = counts.get_mut(chain) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(chain);
+                }
+            }
+        }
     }
 
     fn stats(&self) -> PrefixStoreStats {

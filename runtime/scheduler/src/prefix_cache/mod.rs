@@ -12,7 +12,7 @@ mod stored;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub use disk::{DiskCacheOptions, DiskPrefixCache};
 pub use stored::kv_layout;
@@ -48,8 +48,11 @@ pub trait PrefixStore: Send + Sync {
     /// Waits until it has what it took.
     fn flush(&self);
 
-    /// Returns where the cache in memory lists what it has.
-    fn resident(&self) -> Arc<ResidentChains>;
+    /// Adds chains of a prefix that the cache in memory has, up to which it can be used.
+    fn add_resident(&self, chains: &[ChainHash]);
+
+    /// Removes them.
+    fn remove_resident(&self, chains: &[ChainHash]);
 
     /// Returns the counters.
     fn stats(&self) -> PrefixStoreStats;
@@ -93,10 +96,6 @@ struct StoredFile {
     verified: usize,
 }
 
-/// The chains that the cache in memory has: all that can be forked.
-#[derive(Default)]
-pub struct ResidentChains(Mutex<HashMap<ChainHash, usize>>);
-
 /// How the prefix of a sequence can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixReuse {
@@ -136,8 +135,8 @@ pub(crate) struct PrefixEntry<'a> {
 pub struct PrefixCache<H = SequenceId> {
     prefixes: Vec<Option<CachedPrefix<H>>>,
     index: HashMap<ChainHash, Vec<usize>>,
-    /// Lists the chains of the prefixes for other threads; with whether prefixes can be cut anywhere.
-    resident: Option<(Arc<ResidentChains>, bool)>,
+    /// A store that lists which chains are there, and whether prefixes can be cut anywhere.
+    listed_in: Option<(Arc<dyn PrefixStore>, bool)>,
     hash: HashBlock,
     clock: u64,
 }
@@ -150,13 +149,13 @@ impl<H: Copy + PartialEq> Default for PrefixCache<H> {
 
 impl<H: Copy + PartialEq> PrefixCache<H> {
     fn with_hash(hash: HashBlock) -> Self {
-        Self { prefixes: Vec::new(), index: HashMap::new(), resident: None, hash, clock: 0 }
+        Self { prefixes: Vec::new(), index: HashMap::new(), listed_in: None, hash, clock: 0 }
     }
 
-    /// Lists the chains of its prefixes in `resident`, too: all of them if prefixes can be cut anywhere, or else the last
-    /// one of each.
-    pub(crate) fn listed_in(resident: Option<Arc<ResidentChains>>, can_cut: bool) -> Self {
-        Self { resident: resident.map(|resident| (resident, can_cut)), ..Self::default() }
+    /// Lists the chains of its prefixes in `store`: all of them if prefixes can be cut anywhere, or else the last one of
+    /// each.
+    pub(crate) fn listed_in(store: Option<Arc<dyn PrefixStore>>, can_cut: bool) -> Self {
+        Self { listed_in: store.map(|store| (store, can_cut)), ..Self::default() }
     }
 
     /// Returns the number of cached prefixes.
@@ -259,16 +258,16 @@ impl<H: Copy + PartialEq> PrefixCache<H> {
         chains.iter().for_each(|chain| self.index.entry(*chain).or_default().push(slot));
         let tokens = tokens.to_vec();
         let prefix = CachedPrefix { handle, tokens, chains, reuse, last_used: self.clock };
-        self.list(&prefix, ResidentChains::add);
+        self.list(&prefix, |store, chains| store.add_resident(chains));
         self.prefixes[slot] = Some(prefix);
         covered
     }
 
     /// Calls `change` with the chains of a prefix that are listed.
-    fn list(&self, prefix: &CachedPrefix<H>, change: fn(&ResidentChains, &[ChainHash])) {
-        if let Some((resident, can_cut)) = &self.resident {
+    fn list(&self, prefix: &CachedPrefix<H>, change: fn(&dyn PrefixStore, &[ChainHash])) {
+        if let Some((store, can_cut)) = &self.listed_in {
             let first = if *can_cut { 0 } else { prefix.chains.len() - 1 };
-            change(resident, &prefix.chains[first..]);
+            change(&**store, &prefix.chains[first..]);
         }
     }
 
@@ -283,7 +282,7 @@ impl<H: Copy + PartialEq> PrefixCache<H> {
 
     fn remove(&mut self, slot: usize) -> Option<H> {
         let prefix = self.prefixes[slot].take()?;
-        self.list(&prefix, ResidentChains::remove);
+        self.list(&prefix, |store, chains| store.remove_resident(chains));
         prefix.chains.iter().for_each(|chain| self.forget(chain, slot));
         Some(prefix.handle)
     }
@@ -337,9 +336,13 @@ impl PrefixCache {
 
     /// Returns all prefixes, the most recently used first.
     pub(crate) fn most_recent_first(&self) -> impl Iterator<Item = PrefixEntry<'_>> {
-        let mut prefixes: Vec<_> = self.prefixes.iter().flatten().collect();
-        prefixes.sort_unstable_by_key(|prefix| std::cmp::Reverse(prefix.last_used));
-        prefixes.into_iter().map(CachedPrefix::entry)
+        let mut before = u64::MAX;
+        std::iter::from_fn(move || {
+            let older = self.prefixes.iter().flatten().filter(|prefix| prefix.last_used < before);
+            let prefix = older.max_by_key(|prefix| prefix.last_used)?;
+            before = prefix.last_used;
+            Some(prefix.entry())
+        })
     }
 
     /// Takes memory from the least recently used prefix: the last quarter of its blocks, or all of it if it is short or
@@ -353,11 +356,11 @@ impl PrefixCache {
             return self.remove(slot).map(Reclaimed::Remove);
         }
         let mut prefix = self.prefixes[slot].take()?;
-        self.list(&prefix, ResidentChains::remove);
+        self.list(&prefix, |store, chains| store.remove_resident(chains));
         prefix.tokens.truncate(kept);
         let dropped = prefix.chains.split_off(kept / BLOCK + 1);
         dropped.iter().for_each(|chain| self.forget(chain, slot));
-        self.list(&prefix, ResidentChains::add);
+        self.list(&prefix, |store, chains| store.add_resident(chains));
         let sequence = prefix.handle;
         self.prefixes[slot] = Some(prefix);
         Some(Reclaimed::Truncate(sequence, kept))

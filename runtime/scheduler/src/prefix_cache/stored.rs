@@ -1,12 +1,10 @@
 //! Prefixes on their way out of memory and back.
 
-use super::{ChainHash, PrefixEntry, PrefixReuse, PrefixSnapshot, PrefixStore, ResidentChains, StoredPrefix};
+use super::{PrefixEntry, PrefixReuse, PrefixSnapshot, PrefixStore, StoredPrefix};
 use siskin_backend::block_table::{BLOCK, SavedSequence, SequenceId};
 use siskin_backend::context::Context;
 use siskin_format::Result;
 use siskin_format::kv::{KvFile, KvFileWriter, KvLayout};
-use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
 
 /// Returns the layout of a context's KV cache.
 ///
@@ -55,32 +53,5 @@ impl StoredPrefix {
             context.remove(empty);
         }
         outcome
-    }
-}
-
-impl ResidentChains {
-    pub(super) fn add(&self, chains: &[ChainHash]) {
-        let mut counts = self.lock();
-        chains.iter().for_each(|chain| *counts.entry(*chain).or_default() += 1);
-    }
-
-    pub(super) fn remove(&self, chains: &[ChainHash]) {
-        let mut counts = self.lock();
-        for chain in chains {
-            if let Some(count) = counts.get_mut(chain) {
-                *count -= 1;
-                if *count == 0 {
-                    counts.remove(chain);
-                }
-            }
-        }
-    }
-
-    pub(super) fn contains(&self, chain: &ChainHash) -> bool {
-        self.lock().contains_key(chain)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ChainHash, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
