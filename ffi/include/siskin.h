@@ -1857,7 +1857,8 @@ siskin_error *siskin_engine_read_stats(const siskin_engine *engine,
                                        siskin_engine_stats *out);
 
 /// Rejects further requests from now on, waits until the others have ended, and cancels any that are still running after
-/// `milliseconds`, such as those whose chunks are not taken.
+/// `milliseconds`, such as those whose chunks are not taken. Then cached prefixes are written to the directories of the
+/// models' options, if any, for about ten seconds at most.
 ///
 /// Threads: any.
 SISKIN_NODISCARD

@@ -337,7 +337,8 @@ pub unsafe extern "C" fn siskin_engine_read_stats(
 }
 
 /// Rejects further requests from now on, waits until the others have ended, and cancels any that are still running after
-/// `milliseconds`, such as those whose chunks are not taken.
+/// `milliseconds`, such as those whose chunks are not taken. Then cached prefixes are written to the directories of the
+/// models' options, if any, for about ten seconds at most.
 ///
 /// Threads: any.
 ///

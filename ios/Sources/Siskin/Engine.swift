@@ -49,7 +49,8 @@ public final class Engine: Sendable {
     }
 
     /// Rejects further requests with `SiskinError.Code.overloaded` from now on, waits until the others have ended, and
-    /// cancels any that are still running after `milliseconds`, such as those whose chunks are not taken.
+    /// cancels any that are still running after `milliseconds`, such as those whose chunks are not taken. Then cached
+    /// prefixes are written to `ServedModelOptions.prefixCacheDirectory`, if any, for about ten seconds at most.
     public func drain(milliseconds: Int) async throws(SiskinError) {
         let limit: UInt32 = try native(milliseconds, "milliseconds")
         try await runInBackground { _ throws(SiskinError) in

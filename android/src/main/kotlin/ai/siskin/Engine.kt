@@ -47,7 +47,8 @@ public class Engine internal constructor(pointer: Long) :
 
     /**
      * Rejects further requests with [SiskinException.Overloaded] from now on, waits until the others have ended, and
-     * cancels any that are still running after [milliseconds], such as those whose tokens are not taken.
+     * cancels any that are still running after [milliseconds], such as those whose tokens are not taken. Then cached
+     * prefixes are written to [ServedModelOptions.prefixCacheDirectory], if any, for about ten seconds at most.
      */
     public suspend fun drain(milliseconds: Int): Unit = runInBackground({}, null) {
         native.withPointer { NativeEngine.drain(it, nonNegative("milliseconds", milliseconds)) }

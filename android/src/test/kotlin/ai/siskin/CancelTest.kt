@@ -22,12 +22,18 @@ import org.junit.Assume.assumeNotNull
 import org.junit.Test
 
 class CancelTest {
-    /** Cancels [call] after increasing delays, and checks the median time that cancellation takes. */
-    private suspend fun measure(rounds: Int, name: String, call: suspend () -> Unit, check: suspend () -> Unit) {
+    /** Cancels [call] after delays that grow by [step] ms, and checks the median time that cancellation takes. */
+    private suspend fun measure(
+        rounds: Int,
+        name: String,
+        step: Long,
+        call: suspend () -> Unit,
+        check: suspend () -> Unit,
+    ) {
         val times = List(rounds) { round ->
             coroutineScope {
                 val job = launch { call() }
-                delay(30L + 17 * round)
+                delay(30L + step * round)
                 assertTrue("$name ended before it was canceled", job.isActive)
                 val start = System.nanoTime()
                 job.cancelAndJoin()
@@ -47,10 +53,11 @@ class CancelTest {
         Model.open(resource("siskin.smollm2")!!.path).use { model ->
             model.session { context = 4096 + 64; sampler = Sampler.greedy() }.use { session ->
                 val ids = IntArray(4096) { 1000 + it * 7919 % 20000 }
-                measure(16, "a prompt of 4096 tokens", { session.promptTokens(ids) }) {
+                measure(16, "a prompt of 4096 tokens", 17, { session.promptTokens(ids) }) {
                     assertEquals(0, session.stats().position)
                 }
-                measure(16, "an answer", { session.chat("Tell me a long story.").toList(); error("ended") }) {
+                // Not so long that a fast machine finishes the answer.
+                measure(16, "an answer", 4, { session.chat("Tell me a long story.").toList(); error("ended") }) {
                     session.reset()
                 }
                 session.setMaxTokens(8)
