@@ -22,6 +22,15 @@ import org.junit.Assume.assumeNotNull
 import org.junit.Test
 
 class CancelTest {
+    /** Runs [body] at least [times] times, and on until [isEnough]: how often threads meet depends on the machine. */
+    private inline fun repeatUntil(times: Int, isEnough: () -> Boolean, body: (Int) -> Unit) {
+        var rounds = 0
+        while (rounds < times || !isEnough() && rounds < 100 * times) {
+            body(rounds)
+            rounds++
+        }
+    }
+
     /** Cancels [call] after delays that grow by [step] ms, and checks the median time that cancellation takes. */
     private suspend fun measure(
         rounds: Int,
@@ -95,7 +104,7 @@ class CancelTest {
             model.greedySession(96).use { session ->
                 val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
                 var canceled = 0
-                repeat(40) {
+                repeatUntil(40, { canceled > 5 }) {
                     session.reset()
                     session.promptRaw("abc")
                     val tokens = CopyOnWriteArrayList<Int>()
@@ -123,7 +132,7 @@ class CancelTest {
                 val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
                 val expectedText = session.run { reset(); complete("abc").toList() }.joinToString("")
                 var canceled = 0
-                repeat(60) { round ->
+                repeatUntil(60, { canceled > 5 }) { round ->
                     session.reset()
                     val tokens = CopyOnWriteArrayList<Int>()
                     val texts = CopyOnWriteArrayList<String>()
@@ -199,7 +208,7 @@ class CancelTest {
             model.greedySession(96).use { session ->
                 val expected = session.complete("abc").toList().joinToString("")
                 var canceled = 0
-                repeat(40) {
+                repeatUntil(40, { canceled > 5 }) {
                     session.reset()
                     session.promptRaw("abc")
                     val text = StringBuffer()
