@@ -2,6 +2,7 @@
 
 use super::Distances;
 use super::block_table::{BlockTable, SequenceId};
+use siskin_graph::op::KeyBias;
 use siskin_graph::{AdapterSlot, Attention, AttentionMask, QueryPosition, RopeTable, RowCounts, RowKind};
 use siskin_kernels::ops::rope;
 use std::ops::Range;
@@ -162,8 +163,8 @@ impl Batch {
         blocks: &BlockTable,
     ) -> &'a [f32] {
         let position = self.rows[row].position;
-        match attention.attention_mask {
-            AttentionMask::BigBird { size, random } => {
+        match attention.attention_mask.key_bias() {
+            Some(KeyBias::Blocks { size, random }) => {
                 match attention.attention_mask.block(place(self.rows[row], blocks)) {
                     Some(_) => distances.of_blocks(
                         size,
@@ -173,17 +174,8 @@ impl Batch {
                     None => &[],
                 }
             }
-            AttentionMask::LongformerLocal(_) => {
-                &self.global_token_mask[row - position..=row - position + last]
-            }
-            AttentionMask::Causal(_)
-            | AttentionMask::StreamingLlm { .. }
-            | AttentionMask::CausalEncoder(_)
-            | AttentionMask::Full
-            | AttentionMask::LocalWindow(_)
-            | AttentionMask::LongformerGlobal
-            | AttentionMask::Linformer
-            | AttentionMask::CrossAttention => distances.of(attention, head, position, last),
+            Some(KeyBias::GlobalTokens) => &self.global_token_mask[row - position..=row - position + last],
+            None => distances.of(attention, head, position, last),
         }
     }
 

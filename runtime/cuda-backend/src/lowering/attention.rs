@@ -5,6 +5,7 @@ use siskin_backend::plan::BufferView;
 use siskin_cuda::int;
 use siskin_device::KernelArgument;
 use siskin_format::{Error, Result};
+use siskin_graph::op::KeyBias;
 use siskin_graph::{Attention, AttentionMask, LinformerProjection, RowKind};
 use siskin_kernels::ops::attention::CacheType;
 
@@ -115,20 +116,13 @@ impl Lowering<'_> {
 
     /// Returns the bias by key position, and which of it each row has; null without one.
     fn key_bias(&mut self, attention: &Attention) -> [KernelArgument; 2] {
-        let bias = match attention.attention_mask {
-            AttentionMask::LongformerLocal(_) => {
+        let bias = match attention.attention_mask.key_bias() {
+            Some(KeyBias::GlobalTokens) => {
                 let place = self.tables.global_bias();
                 self.table(place)
             }
-            AttentionMask::BigBird { size, random } => (self.context.block_bias)((size, random)),
-            AttentionMask::Causal(_)
-            | AttentionMask::StreamingLlm { .. }
-            | AttentionMask::CausalEncoder(_)
-            | AttentionMask::Full
-            | AttentionMask::LocalWindow(_)
-            | AttentionMask::LongformerGlobal
-            | AttentionMask::Linformer
-            | AttentionMask::CrossAttention => return [KernelArgument::Ptr(0); 2],
+            Some(KeyBias::Blocks { size, random }) => (self.context.block_bias)((size, random)),
+            None => return [KernelArgument::Ptr(0); 2],
         };
         let ranges = self.tables.key_bias_ranges(attention);
         [bias, self.table(ranges)].map(KernelArgument::Ptr)

@@ -50,6 +50,39 @@ pub enum AttentionMask {
     CrossAttention,
 }
 
+/// A score bias by key position that comes with a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyBias {
+    /// Longformer: masks global tokens at their own positions.
+    GlobalTokens,
+    /// BigBird: counts the first block once more for each random block.
+    Blocks {
+        /// Tokens per block.
+        size: usize,
+        /// The number of random blocks.
+        random: usize,
+    },
+}
+
+impl AttentionMask {
+    /// Returns the score bias by key position, if the mask has one.
+    #[inline]
+    pub fn key_bias(self) -> Option<KeyBias> {
+        match self {
+            Self::LongformerLocal(_) => Some(KeyBias::GlobalTokens),
+            Self::BigBird { size, random } => Some(KeyBias::Blocks { size, random }),
+            Self::Causal(_)
+            | Self::StreamingLlm { .. }
+            | Self::CausalEncoder(_)
+            | Self::Full
+            | Self::LocalWindow(_)
+            | Self::LongformerGlobal
+            | Self::Linformer
+            | Self::CrossAttention => None,
+        }
+    }
+}
+
 /// Linformer projection: keys and values become weighted sums over the positions of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinformerProjection {

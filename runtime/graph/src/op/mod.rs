@@ -18,7 +18,7 @@ mod norm;
 mod operation;
 
 pub use attention::{
-    Attention, AttentionMask, LinformerProjection, RelativePositionBias, Rope, StoreCrossKv,
+    Attention, AttentionMask, KeyBias, LinformerProjection, RelativePositionBias, Rope, StoreCrossKv,
 };
 pub use columns::{Im2col, RepeatColumns, SelectOutputs, SliceColumns};
 pub use elementwise::{Activate, Add, Affine, Clamp, ClampedGate, Gate, Scale, Softcap};
