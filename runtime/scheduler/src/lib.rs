@@ -30,3 +30,4 @@ pub mod policy;
 pub mod prefix_cache;
 pub mod request;
 pub mod speculation;
+mod sync;

@@ -7,7 +7,7 @@ mod sampler;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 use crate::policy::{queue_full, too_late};
 use crate::prefix_cache::{PrefixStore, PrefixStoreStats};
 use crate::request::{RequestLimits, RequestSpec};
+use crate::sync::lock;
 use decoder::{DecoderRunner, Submission};
 use encoder::EncoderRunner;
 use siskin_backend::cancel::CancelHandle;
@@ -137,11 +138,6 @@ pub struct RequestCanceler {
     shared: Weak<Shared>,
     inbox: Weak<RequestInbox>,
     cancel: CancelHandle,
-}
-
-/// Locks a mutex, also a poisoned one: a model fails all its requests after a panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks a mutex unless another thread holds it.
@@ -312,7 +308,6 @@ impl TokenEngine {
             inbox.is_closed.store(true, Ordering::Release);
             inbox.abort_pass(|_| true);
         }
-        self.shared.collect();
         // After the pass that runs.
         let mut runners = self.shared.runners();
         let (now, start) = (self.shared.now(), Instant::now());

@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
@@ -23,6 +23,7 @@ use super::{
     StoredPrefix,
 };
 use crate::request::CacheSalt;
+use crate::sync::lock;
 use siskin_backend::block_table::BLOCK;
 use siskin_format::file::{AtomicFile, Bytes, is_private, open_no_follow};
 use siskin_format::kv::{KvFile, KvIdentity, KvLayout, KvPositions, MAGIC};
@@ -54,6 +55,7 @@ struct Files {
     options: DiskCacheOptions,
     identity: KvIdentity,
     layout: KvLayout,
+    cache: CacheId,
     index: Mutex<FileIndex>,
     /// The chains that the cache in memory has, and how many of its prefixes have each.
     resident: Mutex<HashMap<ChainHash, usize>>,
@@ -71,7 +73,23 @@ struct FileIndex {
 
 /// Identifies a file in its folder: a hash of the model, the layout, the salt, the tokens and how they can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId([u8; 16]);
+struct FileId(u128);
+
+/// A hash of the model and the layout of its KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CacheId(u64);
+
+impl CacheId {
+    fn of(identity: &KvIdentity, layout: &KvLayout) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&identity.model);
+        identity.skipped_layers.iter().for_each(|layer| _ = hasher.update(&layer.to_le_bytes()));
+        hasher.update(format!("{layout:?}").as_bytes());
+        let mut hash = [0; 8];
+        hasher.finalize_xof().fill(&mut hash);
+        Self(u64::from_be_bytes(hash))
+    }
+}
 
 enum Job {
     /// Writes a prefix, and then removes the files that it makes superfluous.
@@ -91,6 +109,7 @@ impl DiskPrefixCache {
         create_folder(&options.folder)?;
         let files = Arc::new(Files {
             options,
+            cache: CacheId::of(&identity, &layout),
             identity,
             layout,
             index: Mutex::default(),
@@ -100,7 +119,7 @@ impl DiskPrefixCache {
         });
         remove_unfinished(&files.options.folder);
         files.index_folder();
-        // Room for what `pending` limits, and for the rest, which is lost if there is none.
+        // Room for pending files and for touches, which are skipped if there is none.
         let (jobs, received) = sync_channel(4 * MAX_PENDING);
         let own = Arc::clone(&files);
         let thread = thread::Builder::new()
@@ -163,6 +182,9 @@ impl PrefixStore for DiskPrefixCache {
             None::<()>
         });
         candidates.retain(|(file, length)| *length >= BLOCK && !index.pending.contains(file));
+        if candidates.is_empty() {
+            return None;
+        }
         let chains = index.prefixes.chains(salt, tokens);
         drop(index);
         for (file, length) in candidates {
@@ -223,10 +245,7 @@ impl Files {
                         superfluous.into_iter().for_each(|file| self.remove(file));
                     }
                 }
-                Job::Touch(file) => {
-                    // It may have been removed by another process.
-                    let _ = File::open(self.path(file)).and_then(|file| file.set_modified(SystemTime::now()));
-                }
+                Job::Touch(file) => self.touch(file),
                 // Fails if it no longer waits.
                 Job::Flush(done) => drop(done.send(())),
             }
@@ -245,8 +264,7 @@ impl Files {
     /// Adds the existing files of the model to the index, and removes those that are damaged.
     fn index_folder(&self) {
         let mut index = lock(&self.index);
-        for entry in entries(&self.options.folder).into_iter().filter(|entry| entry.cache == self.cache_id())
-        {
+        for entry in entries(&self.options.folder).into_iter().filter(|entry| entry.cache == self.cache) {
             let Some(bytes) = mapped(&entry.path) else { continue };
             let Some((file, salt, reuse)) = self.parse(&bytes) else {
                 lock(&self.stats).corrupt += 1;
@@ -296,7 +314,7 @@ impl Files {
                 continue;
             }
             total -= entry.bytes;
-            if entry.cache == self.cache_id() {
+            if entry.cache == self.cache {
                 lock(&self.index).prefixes.discard(entry.file);
             }
         }
@@ -338,13 +356,18 @@ impl Files {
 
     /// Remembers a file as long as requests use it, and marks it as used.
     fn keep(&self, file: FileId, stored: StoredFile) -> Arc<StoredFile> {
-        // Only decides which files are removed first.
-        let _ = File::open(self.path(file)).and_then(|file| file.set_modified(SystemTime::now()));
+        self.touch(file);
         let stored = Arc::new(stored);
         let mut in_use = lock(&self.in_use);
         in_use.retain(|(known, other)| *known != file && other.strong_count() > 0);
         in_use.push((file, Arc::downgrade(&stored)));
         stored
+    }
+
+    /// Marks a file as used.
+    fn touch(&self, file: FileId) {
+        // It may have been removed by another process; and only decides which files are removed first.
+        let _ = File::open(self.path(file)).and_then(|file| file.set_modified(SystemTime::now()));
     }
 
     fn discard_corrupt(&self, file: FileId) {
@@ -359,36 +382,23 @@ impl Files {
     }
 
     fn path(&self, file: FileId) -> PathBuf {
-        let name = format!("{}-{}.{EXTENSION}", hex(&self.cache_id()), hex(&file.0));
-        self.options.folder.join(name)
-    }
-
-    /// Returns a hash of the model and the layout of its KV cache.
-    fn cache_id(&self) -> [u8; 8] {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.identity.model);
-        self.identity.skipped_layers.iter().for_each(|layer| _ = hasher.update(&layer.to_le_bytes()));
-        hasher.update(format!("{:?}", self.layout).as_bytes());
-        let mut hash = [0; 8];
-        hasher.finalize_xof().fill(&mut hash);
-        hash
+        self.options.folder.join(format!("{:016x}-{:032x}.{EXTENSION}", self.cache.0, file.0))
     }
 
     fn file_id(&self, salt: CacheSalt, tokens: &[u32], reuse: PrefixReuse) -> FileId {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.cache_id()).update(&write_session(salt, reuse));
+        hasher.update(&self.cache.0.to_be_bytes()).update(&write_session(salt, reuse));
         tokens.iter().for_each(|token| _ = hasher.update(&token.to_le_bytes()));
         let mut id = [0; 16];
         hasher.finalize_xof().fill(&mut id);
-        FileId(id)
+        FileId(u128::from_be_bytes(id))
     }
 }
 
 /// A file of a prefix in the folder.
 struct Entry {
     path: PathBuf,
-    /// A hash of its model and its layout.
-    cache: [u8; 8],
+    cache: CacheId,
     file: FileId,
     bytes: u64,
     used: SystemTime,
@@ -408,14 +418,14 @@ fn entries(folder: &Path) -> Vec<Entry> {
 }
 
 /// Parses the name of a file without its extension: the hash of the model and the layout, and the id.
-fn parse_name(name: &str) -> Option<([u8; 8], FileId)> {
+fn parse_name(name: &str) -> Option<(CacheId, FileId)> {
     let (cache, file) = name.split_once('-')?;
     let is_hex = |text: &str| text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     if cache.len() != 16 || file.len() != 32 || !is_hex(cache) || !is_hex(file) {
         return None;
     }
-    let cache = u64::from_str_radix(cache, 16).ok()?.to_be_bytes();
-    Some((cache, FileId(u128::from_str_radix(file, 16).ok()?.to_be_bytes())))
+    let cache = CacheId(u64::from_str_radix(cache, 16).ok()?);
+    Some((cache, FileId(u128::from_str_radix(file, 16).ok()?)))
 }
 
 /// Removes what killed processes left of files that they were writing.
@@ -499,14 +509,6 @@ fn has_magic(mut file: File) -> bool {
     file.read_exact(&mut magic).is_ok() && magic == MAGIC
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -549,9 +551,7 @@ mod tests {
     #[test]
     fn names_of_files_are_recognized() {
         let name = format!("{}-{}", "0123456789abcdef", "00".repeat(15) + "ff");
-        let mut id = [0; 16];
-        id[15] = 255;
-        assert_eq!(parse_name(&name), Some((0x0123_4567_89ab_cdef_u64.to_be_bytes(), FileId(id))));
+        assert_eq!(parse_name(&name), Some((CacheId(0x0123_4567_89ab_cdef), FileId(255))));
         for other in ["notes", "a-b", &name.to_uppercase(), &name[1..], &format!("{name}0")] {
             assert_eq!(parse_name(other), None, "{other}");
         }
