@@ -10,6 +10,7 @@
 //! - [`wrappers`]: the generated parts of the Kotlin and Swift wrappers.
 //! - [`extent`]: selection of test cases.
 //! - [`search`]: beam search results of Transformers on the golden models.
+//! - [`temp_folder`]: an empty folder for one test.
 //! - [`training`]: a small text, and a small model that learns it.
 
 pub mod arch_rules;
@@ -26,6 +27,7 @@ pub mod gradients;
 pub mod header;
 pub mod paths;
 pub mod search;
+pub mod temp_folder;
 pub mod texts;
 pub mod training;
 pub mod wrappers;

@@ -14,6 +14,7 @@ use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions};
 use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, ModelOptions, SessionOptions};
 use siskin_serve::{ServedModel, Server, ServerOptions, ShutdownHandle};
 use siskin_tests::golden::{load, model};
+use siskin_tests::temp_folder::TempFolder;
 
 /// A running server. Its usual model is a tiny one without a tokenizer: prompts are tokens, and texts are empty.
 pub(super) struct Running {
@@ -382,20 +383,19 @@ fn a_shutdown_ends_requests_that_take_too_long() {
 
 #[test]
 fn prefixes_outlive_a_server() {
-    let folder = std::env::temp_dir().join(format!("siskin-served-prefixes-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
+    let folder = TempFolder::new("served-prefixes");
     let prompt: Vec<u32> = (0..90).collect();
     let mut answers = Vec::new();
     for restored in [0, 64] {
         let mut served = ServedModel::new("tiny", tiny());
-        served.options.disk_cache = Some(DiskCacheOptions { folder: folder.clone(), max_bytes: 1 << 30 });
+        served.options.disk_cache =
+            Some(DiskCacheOptions { folder: folder.path().to_owned(), max_bytes: 1 << 30 });
         let server = Running::serve(ServerOptions::default(), served);
         answers.push(server.post("/v1/completions", &completion(&prompt, 1, 8)).1["choices"].clone());
         let tokens = server.metric("siskin_prefix_cache_restored_tokens_total");
         assert!(tokens >= restored && (tokens > 0) == (restored > 0), "{tokens} tokens restored");
     }
     assert_eq!(answers[0], answers[1]);
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

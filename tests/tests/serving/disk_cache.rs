@@ -8,37 +8,13 @@ use siskin::serving::{
 };
 use siskin::{CpuFeatures, DeviceKind, KvBudget, Model, SessionOptions};
 use siskin_tests::golden::{load, model};
+use siskin_tests::temp_folder::TempFolder;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Tokens per block of the KV cache.
 const BLOCK: u64 = 64;
-
-/// An empty folder, which is removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("siskin-prefixes-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn open(name: &str) -> Model {
     model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE)
@@ -98,7 +74,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn a_later_engine_continues_with_the_same_bits() {
     for name in super::SHORT {
-        let (model, folder) = (open(name), Folder::new());
+        let (model, folder) = (open(name), TempFolder::new("prefixes"));
         let first = request(&model, 5);
         assert_eq!(once(&model, folder.path(), &first), (alone(&model, &first), 0), "{name}");
         // Recurrent states can only be continued.
@@ -117,7 +93,7 @@ fn a_later_engine_continues_with_the_same_bits() {
 
 #[test]
 fn prefixes_that_leave_memory_come_back() {
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     let mut options = on_disk(&model, folder.path());
     let bytes = model.memory(&SessionOptions { forks: 1, ..options.session.clone() }).unwrap().cache;
     options.kv_budget = Some(KvBudget { bytes });
@@ -138,7 +114,7 @@ fn prefixes_that_leave_memory_come_back() {
 
 #[test]
 fn what_memory_has_is_not_read() {
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     let request = request(&model, 5);
     once(&model, folder.path(), &request);
     let (engine, id) = engine(&model, Drive::Caller, &on_disk(&model, folder.path()));
@@ -150,7 +126,7 @@ fn what_memory_has_is_not_read() {
 
 #[test]
 fn salts_and_models_are_kept_apart() {
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     let request = request(&model, 5);
     once(&model, folder.path(), &request);
     let salted = GenerationRequest { salt: CacheSalt([7; 16]), ..request.clone() };
@@ -179,7 +155,7 @@ fn once_checked(model: &Model, folder: &Path, request: &GenerationRequest) -> (V
 
 #[test]
 fn a_prefix_ends_before_its_first_corrupt_block_and_is_written_again() {
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     let request = request(&model, 5);
     let want = alone(&model, &request);
     once(&model, folder.path(), &request);
@@ -214,7 +190,7 @@ fn a_prefix_ends_before_its_first_corrupt_block_and_is_written_again() {
 
 #[test]
 fn other_types_of_the_cache_have_files_of_their_own() {
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     let request = request(&model, 5);
     once(&model, folder.path(), &request);
     let with_type = || {
@@ -234,7 +210,7 @@ fn other_types_of_the_cache_have_files_of_their_own() {
 
 #[test]
 fn requests_that_wait_share_a_file_and_unfinished_files_are_removed() {
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     let request = request(&model, 5);
     once(&model, folder.path(), &request);
     let file = files(folder.path()).pop().unwrap();
@@ -251,7 +227,7 @@ fn requests_that_wait_share_a_file_and_unfinished_files_are_removed() {
 
 #[test]
 fn the_folder_stays_within_its_size() {
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     once(&model, folder.path(), &request(&model, 0));
     let bytes = fs::metadata(&files(folder.path())[0]).unwrap().len();
     let mine = folder.path().join("mine.siskin-kv");
@@ -276,7 +252,7 @@ fn the_folder_stays_within_its_size() {
 #[test]
 fn files_are_private_and_those_of_others_are_not_used() {
     use std::os::unix::fs::PermissionsExt;
-    let (model, folder) = (open("llama"), Folder::new());
+    let (model, folder) = (open("llama"), TempFolder::new("prefixes"));
     let request = request(&model, 5);
     once(&model, &folder.path().join("new/folder"), &request);
     let folder = folder.path().join("new/folder");
