@@ -1396,8 +1396,8 @@ typedef struct siskin_segment {
     float no_speech_probability;
 } siskin_segment;
 
-/// Receives a segment once the window of audio that it is in was transcribed. The segment is valid during the call. Returns whether to continue. It must
-/// not call the library.
+/// Receives a segment once the window of audio that it is in was transcribed. The segment is valid during the call. Returns
+/// whether to continue. It must not call the library.
 typedef bool (*siskin_segment_function)(void *user, const struct siskin_segment *segment);
 
 /// Creates a transcriber. The model must have `SISKIN_CAPABILITY_TRANSCRIBE`.

@@ -37,8 +37,8 @@ struct SegmentCallback {
     host: HostPointer,
 }
 
-/// Receives a segment once the window of audio that it is in was transcribed. The segment is valid during the call. Returns whether to continue. It must
-/// not call the library.
+/// Receives a segment once the window of audio that it is in was transcribed. The segment is valid during the call. Returns
+/// whether to continue. It must not call the library.
 pub type siskin_segment_function =
     Option<unsafe extern "C" fn(user: *mut c_void, segment: *const siskin_segment) -> bool>;
 
