@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod disk_cache;
+mod sessions;
 mod structured_output;
 
 use siskin::sample::SamplerOptions;

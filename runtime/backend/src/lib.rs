@@ -49,6 +49,7 @@ pub mod context;
 pub mod cpu;
 pub mod external;
 pub mod external_model;
+pub mod fair_mutex;
 pub mod governor;
 #[doc(hidden)]
 pub mod kv_storage;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::speculation::Acceptance;
+use siskin_backend::block_table::SequenceId;
 use siskin_backend::context::{AdapterSlot, check_adapter};
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -48,10 +49,19 @@ impl CacheSalt {
     }
 }
 
+/// Where a session's tokens go: the end of its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceEnd {
+    /// The sequence, which the session keeps.
+    pub sequence: SequenceId,
+    /// Its length.
+    pub length: usize,
+}
+
 /// What is asked of a model.
 #[derive(Clone, Debug, Default)]
 pub struct RequestSpec {
-    /// The prompt.
+    /// The prompt, or tokens of a session.
     pub tokens: Vec<u32>,
     /// The maximum number of tokens to generate.
     pub max_tokens: usize,
@@ -65,6 +75,8 @@ pub struct RequestSpec {
     pub adapter: AdapterSlot,
     /// How long it may take; `None`: no limit.
     pub timeout: Option<Duration>,
+    /// The sequence that the tokens are appended to; `None`: one of its own, which can begin with a cached prefix.
+    pub append_to: Option<SequenceEnd>,
 }
 
 impl RequestSpec {
@@ -75,7 +87,8 @@ impl RequestSpec {
         if count == 0 {
             return Err(Error::argument("tokens", "expected at least one token"));
         }
-        check_length("tokens", count, context_length)?;
+        let before = self.append_to.map_or(0, |end| end.length);
+        check_length("tokens", count.saturating_add(before), context_length)?;
         if let Some(token) = self.tokens.iter().find(|&&token| token as usize >= vocabulary) {
             let message = format!("token {token} is out of range for a vocabulary of {vocabulary} tokens");
             return Err(Error::argument("tokens", message));
@@ -133,6 +146,8 @@ pub struct RequestState {
     pub client: ClientId,
     /// The adapter that applies to its tokens.
     pub adapter: AdapterSlot,
+    /// The sequence of a session that its tokens are appended to.
+    pub append_to: Option<SequenceEnd>,
     /// When it arrived.
     pub arrival: Duration,
     /// When it must end.
@@ -157,6 +172,16 @@ impl RequestState {
     /// Returns the number of tokens that are not in the KV cache yet; one while it decodes, if none was forced.
     pub fn remaining(&self) -> usize {
         self.tokens.len() - self.computed
+    }
+
+    /// Returns the position in its sequence of the next token to process.
+    pub(crate) fn position(&self) -> usize {
+        self.append_to.map_or(0, |end| end.length) + self.computed
+    }
+
+    /// Returns whether it belongs to a session: it has its sequence already, and keeps it.
+    pub(crate) fn is_session(&self) -> bool {
+        self.append_to.is_some()
     }
 
     /// Returns how many more tokens can be appended.

@@ -11,9 +11,11 @@ use siskin_kernels::ops::Kernels;
 
 use crate::constraint::{ConstraintCompiler, StructuredOutput, TokenConstraint};
 use crate::{Error, Result};
+use siskin_backend::context::{Context, ContextOptions, Resources};
 use siskin_backend::external_model::{ExternalModel, NamedTensor};
 use siskin_backend::governor::Governor;
 use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
+use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_chat_template::ChatTemplate;
 use siskin_format::file::File;
 use siskin_format::kv::KvIdentity;
@@ -30,6 +32,8 @@ pub struct Model {
     tokenizer: Option<Arc<Tokenizer>>,
     constraints: Arc<ConstraintCompiler>,
     template: Arc<OnceLock<ChatTemplate>>,
+    /// The threads of an engine; `None`: each context has its own.
+    thread_pool: Option<SharedThreadPool>,
 }
 
 impl fmt::Debug for Model {
@@ -101,6 +105,7 @@ impl Model {
             tokenizer: tokenizer.map(Arc::new),
             constraints: Arc::default(),
             template: Arc::default(),
+            thread_pool: None,
         })
     }
 
@@ -112,6 +117,22 @@ impl Model {
         options: &ModelOptions,
     ) -> Result<Self> {
         Self::new(LoadedModel::external(file, engine, options)?)
+    }
+
+    /// Returns the model with contexts that use these threads, in turn.
+    pub(crate) fn on_threads(&self, pool: SharedThreadPool) -> Self {
+        Self { thread_pool: Some(pool), ..self.clone() }
+    }
+
+    /// Allocates a context on resources that it shares with others, if there are any.
+    pub(crate) fn create_context(
+        &self,
+        options: &ContextOptions,
+        resources: Option<&Resources>,
+    ) -> Result<Context> {
+        let pool = self.thread_pool.clone();
+        let own = pool.map(|thread_pool| Resources { thread_pool, kv_budget: None });
+        Context::new(Arc::clone(&self.loaded), options, resources.or(own.as_ref()))
     }
 
     pub(crate) fn loaded(&self) -> &Arc<LoadedModel> {

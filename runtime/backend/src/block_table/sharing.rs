@@ -55,13 +55,14 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Returns how many blocks of the groups with full attention no sequence of `holders` holds: the smallest number of a
-    /// group.
-    pub fn blocks_without(&self, holders: &[SequenceId]) -> usize {
+    /// Returns how many blocks of the groups with full attention would be free without the sequences `ids`: the smallest
+    /// number of a group.
+    pub fn free_blocks_without(&self, ids: &[SequenceId]) -> usize {
         let full = self.layout.groups.iter().enumerate().filter(|(_, group)| group.kind == KvGroupKind::Full);
         let free = full.map(|(index, group)| {
-            let lists = holders.iter().filter_map(|&holder| self.blocks(holder, index));
-            let mut held: Vec<BlockId> = lists.flatten().copied().collect();
+            let holders = self.sequences.iter().enumerate().filter(|(id, _)| !ids.contains(id));
+            let lists = holders.filter_map(|(_, sequence)| sequence.as_ref()?.blocks.get(index));
+            let mut held: Vec<BlockId> = lists.flatten().copied().filter(|&block| block != NO_BLOCK).collect();
             held.sort_unstable();
             held.dedup();
             group.block_count.saturating_sub(held.len())

@@ -15,9 +15,10 @@ mod tests;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle, Thread};
 
+use crate::fair_mutex::FairMutex;
 pub(crate) use cores::worth_using;
 use shared::{Job, Shared, WorkerTurn};
 use siskin_format::{Error, ErrorKind, Result};
@@ -104,18 +105,18 @@ impl ThreadPool {
 /// A thread pool that several contexts use in turn, one pass at a time.
 #[derive(Clone)]
 pub struct SharedThreadPool {
-    pool: Arc<Mutex<ThreadPool>>,
+    pool: Arc<FairMutex<ThreadPool>>,
 }
 
 impl SharedThreadPool {
     /// Creates a pool of `size` threads, the calling thread included.
     pub fn new(size: usize) -> Result<Self> {
-        Ok(Self { pool: Arc::new(Mutex::new(ThreadPool::new(size)?)) })
+        Ok(Self { pool: Arc::new(FairMutex::new(ThreadPool::new(size)?)) })
     }
 
     /// Waits for the pass that has the pool, and borrows it.
     pub fn lock(&self) -> MutexGuard<'_, ThreadPool> {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = self.pool.lock();
         // A worker that failed ends its pass, not those of other contexts.
         if pool.shared.is_broken()
             && let Ok(whole) = ThreadPool::new(pool.size())

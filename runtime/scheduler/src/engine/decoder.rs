@@ -3,21 +3,25 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::kv_cache::RequestCache;
+use super::kv_cache::{RequestCache, RequestSpace};
 use super::sampler::{RequestOutcome, RequestSampler, Sampled};
 use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
 use crate::prefix_cache::StoredPrefix;
-use crate::request::{CacheSalt, RequestId, RequestLimits, RequestMap, RequestSpec};
+use crate::request::{CacheSalt, RequestId, RequestLimits, RequestMap, RequestSpec, RequestState};
 use crate::speculation::MAX_DRAFTS;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
+use siskin_backend::fair_mutex::FairMutex;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum number of forced tokens that a pass processes for a request, besides the one before them.
 const MAX_FORCED: usize = 63;
+/// Passes wait for sessions that were in the last one for this part of its time.
+const SESSION_WAIT: f64 = 20.0;
 
 /// How a model's requests are scheduled.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +104,8 @@ type Ended = Vec<(RequestId, RequestOutcome)>;
 
 pub(super) struct DecoderRunner {
     inbox: Arc<RequestInbox>,
+    /// Sessions of the model use it between passes.
+    context: Arc<FairMutex<Context>>,
     cache: RequestCache,
     scheduler: Scheduler,
     active: RequestMap<ActiveRequest>,
@@ -111,11 +117,27 @@ pub(super) struct DecoderRunner {
     /// Requests that ended, reused from pass to pass.
     ended: Ended,
     stats: SchedulerStats,
+    limits: StepLimits,
+    /// The number of sessions in the last pass that got the logits of their last token.
+    sessions: usize,
+    /// How long the last pass took.
+    last_pass: Duration,
 }
 
 impl ModelRunner for DecoderRunner {
     fn collect(&mut self, now: Duration) -> bool {
-        self.guarded(|runner| runner.collect_requests(now))
+        self.guarded(|runner, context| runner.collect_requests(context, now))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.context.try_lock().is_none()
+    }
+
+    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize) {
+        if Arc::ptr_eq(&self.inbox, inbox) {
+            let context = Arc::clone(&self.context);
+            self.cache.make_room(&mut context.lock(), tokens);
+        }
     }
 
     fn has_work(&self) -> bool {
@@ -127,20 +149,28 @@ impl ModelRunner for DecoderRunner {
     }
 
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
-        self.guarded(|runner| runner.run_pass(now, clock))
+        if self.wait_for_sessions() {
+            self.collect(now);
+        }
+        self.guarded(|runner, context| runner.run_pass(context, now, clock))
     }
 
     fn close(&mut self, is_over: &dyn Fn() -> bool) {
-        self.cache.write_to_store(is_over);
+        self.cache.write_to_store(&self.context.lock(), is_over);
     }
 }
 
 impl DecoderRunner {
-    pub(super) fn new(context: Context, inbox: Arc<RequestInbox>) -> Self {
-        let cache = RequestCache::new(context, inbox.options.prefix_cache, inbox.store.clone());
-        let scheduler = Scheduler::new(limits(&cache.context, &inbox.options));
+    pub(super) fn new(context: Arc<FairMutex<Context>>, inbox: Arc<RequestInbox>) -> Self {
+        let locked = context.lock();
+        let cache = RequestCache::new(&locked, inbox.options.prefix_cache, inbox.store.clone());
+        let limits = limits(&locked, &inbox.options);
+        drop(locked);
+        let scheduler = Scheduler::new(limits);
         let drafted = Vec::with_capacity(scheduler.max_running() * (1 + MAX_DRAFTS));
         Self {
+            context,
+            limits,
             scheduler,
             cache,
             inbox,
@@ -150,6 +180,8 @@ impl DecoderRunner {
             entries: Vec::new(),
             ended: Vec::new(),
             stats: SchedulerStats::default(),
+            sessions: 0,
+            last_pass: Duration::ZERO,
         }
     }
 
@@ -167,12 +199,14 @@ impl DecoderRunner {
     }
 
     /// Calls `work`. If it panics, all requests fail: neither their sequences nor the schedule can be relied on.
-    fn guarded(&mut self, work: impl FnOnce(&mut Self) -> bool) -> bool {
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
+    fn guarded(&mut self, work: impl FnOnce(&mut Self, &mut Context) -> bool) -> bool {
+        let shared = Arc::clone(&self.context);
+        let mut context = shared.lock();
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, &mut context)));
         let done = outcome.unwrap_or_else(|_| {
             lock(&self.inbox.pass).clear();
-            self.scheduler = Scheduler::new(limits(&self.cache.context, &self.inbox.options));
-            self.cache.clear();
+            self.scheduler = Scheduler::new(self.limits);
+            self.cache.clear(&mut context);
             for mut request in self.active.drain() {
                 let outcome = RequestOutcome::Failed(internal_error());
                 let _ = catch_unwind(AssertUnwindSafe(|| request.sampler.finish(outcome)));
@@ -188,12 +222,26 @@ impl DecoderRunner {
         done
     }
 
-    fn collect_requests(&mut self, now: Duration) -> bool {
+    /// Waits a moment for the next tokens of sessions that were in the last pass, which other threads choose: otherwise
+    /// they would miss every second pass. Returns whether any came.
+    fn wait_for_sessions(&mut self) -> bool {
+        let sessions = std::mem::take(&mut self.sessions);
+        let limit = self.last_pass.div_f64(SESSION_WAIT);
+        let start = Instant::now();
+        let arrived = || lock(&self.inbox.submissions).len();
+        while arrived() < sessions && start.elapsed() < limit {
+            thread::yield_now();
+        }
+        arrived() > 0
+    }
+
+    fn collect_requests(&mut self, context: &mut Context, now: Duration) -> bool {
         let submissions = std::mem::take(&mut *lock(&self.inbox.submissions));
         for Submission { spec, sampler, salt, stored, cancel, arrival } in submissions {
-            let prompt_length = spec.tokens.len();
+            let (prompt_length, session) = (spec.tokens.len(), spec.append_to.map(|end| end.sequence));
+            self.sessions = self.sessions.saturating_sub(usize::from(session.is_some()));
             let id = self.scheduler.enqueue(arrival, spec);
-            self.cache.insert(id, salt, prompt_length, stored);
+            self.cache.insert(id, salt, prompt_length, stored, session);
             self.active.insert(id, ActiveRequest { sampler, cancel, has_started: false, paused_since: None });
         }
         let mut ended = std::mem::take(&mut self.ended);
@@ -212,15 +260,16 @@ impl DecoderRunner {
             }
         }
         ended.extend(self.scheduler.expired(now).map(|id| (id, RequestOutcome::DeadlineExceeded)));
-        self.end(ended)
+        self.end(context, ended)
     }
 
-    fn run_pass(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
+    fn run_pass(&mut self, context: &mut Context, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
         let waiting = self.scheduler.counts().1;
-        self.requeue_outgrown(now);
-        self.scheduler.plan(now, &mut self.cache, &mut self.plan);
+        self.requeue_outgrown(context, now);
+        let mut space = RequestSpace { cache: &mut self.cache, context };
+        self.scheduler.plan(now, &mut space, &mut self.plan);
         let active = &mut self.active;
-        self.scheduler.speculate(&mut self.cache, &mut self.plan, &mut |id, tokens, budget, drafts| {
+        self.scheduler.speculate(&mut space, &mut self.plan, &mut |id, tokens, budget, drafts| {
             if let Some(request) = active.get_mut(id) {
                 request.sampler.propose(tokens, budget, drafts);
             }
@@ -230,17 +279,23 @@ impl DecoderRunner {
         let mut ended = std::mem::take(&mut self.ended);
         ended.extend(self.plan.rejected.iter().map(|id| (*id, RequestOutcome::Failed(too_large()))));
         if self.plan.entries.is_empty() {
-            return self.end(ended);
+            return self.end(context, ended);
         }
         let plan = std::mem::take(&mut self.plan);
-        self.run_entries(&plan, clock, &mut ended);
+        self.run_entries(context, &plan, clock, &mut ended);
         self.plan = plan;
-        self.end(ended);
+        self.end(context, ended);
         true
     }
 
     /// Runs the entries of a plan in one pass; if it fails, each by itself, so that only those fail that cause it.
-    fn run_entries(&mut self, plan: &StepPlan, clock: &dyn Fn() -> Duration, ended: &mut Ended) {
+    fn run_entries(
+        &mut self,
+        context: &mut Context,
+        plan: &StepPlan,
+        clock: &dyn Fn() -> Duration,
+        ended: &mut Ended,
+    ) {
         for entry in &plan.entries {
             let new = self.active.get_mut(entry.request).filter(|request| !request.has_started);
             if let Some(request) = new {
@@ -249,8 +304,8 @@ impl DecoderRunner {
             }
         }
         let start = clock();
-        match self.forward(plan) {
-            Ok(()) => self.commit(plan, clock().saturating_sub(start), ended),
+        match self.forward(context, plan) {
+            Ok(()) => self.commit(context, plan, clock().saturating_sub(start), ended),
             Err(error) if error.kind() == ErrorKind::Canceled => {}
             Err(error) => match plan.entries.as_slice() {
                 [entry] if entry.drafts == 0 => {
@@ -261,7 +316,7 @@ impl DecoderRunner {
                         let mut single = StepPlan::default();
                         // Without guesses: what they caused is no failure of the request.
                         single.push(StepEntry { drafts: 0, ..*entry });
-                        self.run_entries(&single, clock, ended);
+                        self.run_entries(context, &single, clock, ended);
                     }
                 }
             },
@@ -269,7 +324,7 @@ impl DecoderRunner {
     }
 
     /// Runs the rows of a plan.
-    fn forward(&mut self, plan: &StepPlan) -> Result<()> {
+    fn forward(&mut self, context: &mut Context, plan: &StepPlan) -> Result<()> {
         let Self { cache, scheduler, active, inbox, drafted, .. } = self;
         let mut entries: Vec<BatchEntry<'_>> = recycled(std::mem::take(&mut self.entries));
         // The last token of each entry with guesses, and these.
@@ -309,7 +364,11 @@ impl DecoderRunner {
         drop(pass);
         let outcome = match is_canceled {
             true => Err(Error::canceled("request")),
-            false => cache.context.forward(&entries),
+            false => {
+                // Sessions use handles of their own between passes.
+                context.set_cancel_handle(&inbox.abort);
+                context.forward(&entries)
+            }
         };
         lock(&inbox.pass).clear();
         self.entries = recycled(entries);
@@ -317,14 +376,15 @@ impl DecoderRunner {
     }
 
     /// Records a pass and samples the next tokens.
-    fn commit(&mut self, plan: &StepPlan, elapsed: Duration, ended: &mut Ended) {
+    fn commit(&mut self, context: &mut Context, plan: &StepPlan, elapsed: Duration, ended: &mut Ended) {
         self.stats.steps += 1;
         self.stats.rows += plan.rows as u64;
+        (self.sessions, self.last_pass) = (0, elapsed);
         self.scheduler.commit(plan, elapsed);
         let (mut row, mut drafts) = (0, plan.drafts.as_slice());
         for entry in plan.entries.iter().filter(|entry| entry.has_output) {
             let (own, rest) = drafts.split_at(entry.drafts);
-            self.sample(entry, row, own, ended);
+            self.sample(context, entry, row, own, ended);
             row += 1 + entry.drafts;
             drafts = rest;
         }
@@ -332,16 +392,23 @@ impl DecoderRunner {
 
     /// Samples the tokens of a request from the output rows from `first` on: the next one, and one more for each of
     /// `drafts` that is the token sampled before it.
-    fn sample(&mut self, entry: &StepEntry, first: usize, drafts: &[u32], ended: &mut Ended) {
+    fn sample(
+        &mut self,
+        context: &mut Context,
+        entry: &StepEntry,
+        first: usize,
+        drafts: &[u32],
+        ended: &mut Ended,
+    ) {
         let id = entry.request;
         let Some(request) = self.active.get_mut(id) else { return };
         let Some(sequence) = self.cache.sequence(id) else { return };
-        if self.cache.context.is_canceled(sequence) {
+        if context.is_canceled(sequence) {
             return;
         }
         let mut accepted = 0;
         let end = loop {
-            let sampled = request.sampler.sample(self.cache.context.output(first + accepted));
+            let sampled = request.sampler.sample(context.output(first + accepted));
             match sampled {
                 Ok(Sampled::Token(token)) if self.scheduler.append(id, token) => {
                     if drafts.get(accepted) != Some(&token) {
@@ -369,17 +436,20 @@ impl DecoderRunner {
         let state = self.scheduler.request(id);
         if let Some(state) = state {
             if accepted < drafts.len() {
-                self.cache.context.roll_back(sequence, state.computed);
+                context.roll_back(sequence, state.computed);
             }
             if !matches!(end, Some(Err(_))) {
-                self.cache.keep_prompt(id, &state.tokens[..state.computed]);
+                self.cache.keep_prompt(context, id, &state.tokens[..state.computed]);
             }
         }
         match end {
             None => {}
             Some(Ok(Sampled::Token(_))) => ended.push((id, self.length_outcome(id))),
             // The sampler has delivered the end.
-            Some(Ok(Sampled::End)) => self.remove(id, false),
+            Some(Ok(Sampled::End)) => {
+                self.sessions += usize::from(self.scheduler.request(id).is_some_and(RequestState::is_session));
+                self.remove(context, id, false);
+            }
             Some(Err(error)) => ended.push((id, RequestOutcome::Failed(error))),
         }
     }
@@ -394,33 +464,34 @@ impl DecoderRunner {
     }
 
     /// Restarts requests that outgrew the length for which their keys were rotated.
-    fn requeue_outgrown(&mut self, now: Duration) {
+    fn requeue_outgrown(&mut self, context: &mut Context, now: Duration) {
         let Self { active, scheduler, cache, .. } = self;
         for (id, _) in active.iter() {
             if scheduler.request(id).is_some_and(|state| cache.is_outgrown(id, state.tokens.len())) {
-                scheduler.requeue(now, id, cache);
+                scheduler.requeue(now, id, &mut RequestSpace { cache, context });
             }
         }
     }
 
     /// Ends requests; false if there were none.
-    fn end(&mut self, mut ended: Ended) -> bool {
+    fn end(&mut self, context: &mut Context, mut ended: Ended) -> bool {
         let any = !ended.is_empty();
         for (id, outcome) in ended.drain(..) {
             let has_failed = matches!(outcome, RequestOutcome::Failed(_));
             if let Some(request) = self.active.get_mut(id) {
                 request.sampler.finish(outcome);
-                self.remove(id, has_failed);
+                self.remove(context, id, has_failed);
             }
         }
         self.ended = ended;
         any
     }
 
-    fn remove(&mut self, id: RequestId, has_failed: bool) {
+    fn remove(&mut self, context: &mut Context, id: RequestId, has_failed: bool) {
         let waiting = self.scheduler.counts().1;
-        self.scheduler.finish(id, has_failed, &mut self.cache);
-        self.cache.remove(id);
+        let mut space = RequestSpace { cache: &mut self.cache, context };
+        self.scheduler.finish(id, has_failed, &mut space);
+        self.cache.remove(context, id);
         self.active.remove(id);
         self.count_waiting(waiting);
     }

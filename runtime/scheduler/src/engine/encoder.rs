@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ModelRunner;
+use super::{ModelRunner, RequestInbox};
 
 /// The texts of an encoder. Clients add to it at any time; the engine decides when it runs a batch.
 pub trait BatchQueue: Send + Sync {
@@ -28,6 +28,12 @@ impl ModelRunner for EncoderRunner {
     fn collect(&mut self, _: Duration) -> bool {
         false
     }
+
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    fn make_room(&mut self, _: &Arc<RequestInbox>, _: usize) {}
 
     fn has_work(&self) -> bool {
         !self.queue.is_empty()

@@ -4,16 +4,18 @@ mod decoder;
 mod encoder;
 mod kv_cache;
 mod sampler;
+mod session;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub use decoder::{SchedulerStats, SchedulingOptions};
 pub use encoder::BatchQueue;
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
+pub use session::SessionPasses;
 
 use crate::policy::{queue_full, too_late};
 use crate::prefix_cache::{PrefixStore, PrefixStoreStats};
@@ -23,6 +25,7 @@ use decoder::{DecoderRunner, Submission};
 use encoder::EncoderRunner;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::Context;
+use siskin_backend::fair_mutex::FairMutex;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// How long a thread waits for progress before it looks again.
@@ -57,7 +60,7 @@ struct Shared {
     start: Instant,
     drive: Drive,
     /// Locked for the duration of a pass.
-    runners: Mutex<ModelRunners>,
+    runners: FairMutex<ModelRunners>,
     /// Models that no pass has seen yet: adding one does not wait for a pass.
     added: Mutex<Vec<Box<dyn ModelRunner>>>,
     /// What other threads need of a decoder while a pass runs, by model.
@@ -73,6 +76,12 @@ struct Shared {
 trait ModelRunner: Send {
     /// Takes new requests, and ends those that were canceled or whose time is over. Returns whether any ended.
     fn collect(&mut self, now: Duration) -> bool;
+
+    /// Returns whether another thread uses the model now, such as a session between passes.
+    fn is_busy(&self) -> bool;
+
+    /// Removes cached prefixes until there is room for `tokens` more tokens of sessions of `inbox`'s model, or none is left.
+    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize);
 
     /// Returns whether there may be something to run.
     fn has_work(&self) -> bool;
@@ -103,6 +112,7 @@ struct RunningModel {
 
 /// What other threads need of a decoder while a pass runs.
 struct RequestInbox {
+    context: Arc<FairMutex<Context>>,
     options: SchedulingOptions,
     limits: RequestLimits,
     /// The identities of the adapters that requests can choose.
@@ -140,22 +150,13 @@ pub struct RequestCanceler {
     cancel: CancelHandle,
 }
 
-/// Locks a mutex unless another thread holds it.
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 impl TokenEngine {
     /// Creates an engine without models.
     pub fn new(drive: Drive) -> Result<Self> {
         let shared = Arc::new(Shared {
             start: Instant::now(),
             drive,
-            runners: Mutex::default(),
+            runners: FairMutex::default(),
             added: Mutex::default(),
             inboxes: Mutex::default(),
             queues: Mutex::default(),
@@ -185,23 +186,25 @@ impl TokenEngine {
     /// Adds a model with the context that its requests share. Prefixes that leave memory go to `store`.
     pub fn add_model(
         &self,
-        mut context: Context,
+        context: Context,
         options: SchedulingOptions,
         store: Option<Arc<dyn PrefixStore>>,
     ) -> ModelId {
-        let abort = CancelHandle::new();
-        context.set_cancel_handle(&abort);
+        let limits = decoder::request_limits(&context);
+        let adapters = context.model().adapters().iter().map(|adapter| adapter.identity).collect();
+        let context = Arc::new(FairMutex::new(context));
         let inbox = Arc::new(RequestInbox {
+            context: Arc::clone(&context),
             options,
-            limits: decoder::request_limits(&context),
-            adapters: context.model().adapters().iter().map(|adapter| adapter.identity).collect(),
+            limits,
+            adapters,
             store: store.filter(|_| options.prefix_cache),
             submissions: Mutex::default(),
             waiting: AtomicUsize::new(0),
             predicted_wait: AtomicU64::new(0),
             stats: Mutex::default(),
             pass: Mutex::default(),
-            abort,
+            abort: CancelHandle::new(),
             is_draining: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         });
@@ -241,8 +244,7 @@ impl TokenEngine {
         spec: RequestSpec,
         sampler: Box<dyn RequestSampler>,
     ) -> Result<RequestHandle> {
-        let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone);
-        let inbox = inbox.ok_or_else(|| Error::argument("model", "not a model of this engine"))?;
+        let inbox = self.inbox(model)?;
         spec.check(&inbox.limits)?;
         let wait = Duration::from_micros(inbox.predicted_wait.load(Ordering::Relaxed));
         if spec.timeout.is_some_and(|timeout| wait > timeout) {
@@ -255,20 +257,23 @@ impl TokenEngine {
         if let Err(waiting) = inbox.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, enters) {
             return Err(queue_full(waiting));
         }
-        let cancel = CancelHandle::new();
-        let arrival = self.shared.now();
         let adapter = usize::from(spec.adapter.0).checked_sub(1).and_then(|index| inbox.adapters.get(index));
         let salt = adapter.map_or(spec.salt, |adapter| spec.salt.with_adapter(adapter));
         let stored = inbox.store.as_ref().and_then(|store| store.read(salt, &spec.tokens));
-        let mut submissions = lock(&inbox.submissions);
-        if inbox.is_draining.load(Ordering::Acquire) {
-            inbox.waiting.fetch_sub(1, Ordering::AcqRel);
-            return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
-        }
-        submissions.push(Submission { spec, sampler, salt, stored, cancel: cancel.clone(), arrival });
-        drop(submissions);
+        let (cancel, arrival) = (CancelHandle::new(), self.shared.now());
+        inbox.push(Submission { spec, sampler, salt, stored, cancel: cancel.clone(), arrival })?;
         self.shared.notify();
         Ok(RequestHandle { shared: Arc::clone(&self.shared), inbox, cancel })
+    }
+
+    /// Returns what runs the passes of a session of a model.
+    pub fn session_passes(&self, model: ModelId) -> Result<SessionPasses> {
+        Ok(SessionPasses::new(Arc::clone(&self.shared), self.inbox(model)?))
+    }
+
+    fn inbox(&self, model: ModelId) -> Result<Arc<RequestInbox>> {
+        let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone);
+        inbox.ok_or_else(|| Error::argument("model", "not a model of this engine"))
     }
 
     /// Returns the counters of a model's requests, as of its last pass.
@@ -321,6 +326,17 @@ impl TokenEngine {
 }
 
 impl RequestInbox {
+    /// Adds a request, which was counted in `waiting`.
+    fn push(&self, submission: Submission) -> Result<()> {
+        let mut submissions = lock(&self.submissions);
+        if self.is_draining.load(Ordering::Acquire) {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
+        }
+        submissions.push(submission);
+        Ok(())
+    }
+
     /// Cancels the running pass if there is one, and all of its requests are canceled or `others` says so of them.
     fn abort_pass(&self, others: impl Fn(&CancelHandle) -> bool) {
         let pass = lock(&self.pass);
@@ -338,14 +354,14 @@ impl Shared {
 
     /// Locks the models, and takes those that were added.
     fn runners(&self) -> MutexGuard<'_, ModelRunners> {
-        let mut runners = lock(&self.runners);
+        let mut runners = self.runners.lock();
         runners.take(&self.added);
         runners
     }
 
     /// The same, unless a pass runs.
     fn idle_runners(&self) -> Option<MutexGuard<'_, ModelRunners>> {
-        let mut runners = try_lock(&self.runners)?;
+        let mut runners = self.runners.try_lock()?;
         runners.take(&self.added);
         Some(runners)
     }
@@ -372,7 +388,8 @@ impl Shared {
     fn collect(&self) {
         if let Some(mut runners) = self.idle_runners() {
             let now = self.now();
-            runners.list.iter_mut().for_each(|model| _ = model.runner.collect(now));
+            let idle = runners.list.iter_mut().filter(|model| !model.runner.is_busy());
+            idle.for_each(|model| _ = model.runner.collect(now));
         }
         self.notify();
     }

@@ -123,7 +123,7 @@ impl Scheduler {
 
     /// Appends a request that was checked to the queue.
     pub(crate) fn enqueue(&mut self, now: Duration, spec: RequestSpec) -> RequestId {
-        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter } = spec;
+        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter, append_to } = spec;
         // The last generated token is not processed.
         let generated = max_tokens.saturating_sub(1);
         let max_length = tokens.len().saturating_add(generated).min(self.limits.request.context_length);
@@ -142,6 +142,7 @@ impl Scheduler {
             class,
             client,
             adapter,
+            append_to,
             arrival: now,
             deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
             waiting_since: now,
@@ -233,6 +234,7 @@ impl Scheduler {
             })
         };
         self.runs_shadow = !has_other(&self.running) && !has_other(&self.waiting);
+        self.admit_sessions(kv, plan);
         self.plan_decode(now, kv, plan);
         let budget = match plan.entries.is_empty() {
             true => None,
@@ -284,6 +286,24 @@ impl Scheduler {
             request.forced = forced + 1;
         }
         is_appended
+    }
+
+    /// Starts the requests of sessions, which have begun long ago: they wait for memory only.
+    fn admit_sessions(&mut self, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
+        let mut at = 0;
+        while let Some(&id) = self.waiting.get(at) {
+            let session = self.can_run(id).filter(|request| request.is_session());
+            let admitted = session.map(|request| kv.admit(id, &request.tokens, request.max_length).is_some());
+            match admitted {
+                Some(true) => self.start(id, 0),
+                // Nothing ends that would free memory.
+                Some(false) if self.running.is_empty() => {
+                    plan.rejected.push(id);
+                    self.waiting.remove(at);
+                }
+                Some(false) | None => at += 1,
+            }
+        }
     }
 
     /// Adds a row for each request that decodes, and one for each of its forced tokens.
@@ -352,7 +372,7 @@ impl Scheduler {
         plan: &mut StepPlan,
     ) {
         while let Some(id) = self.next_waiting(now) {
-            if self.running.len() >= self.limits.max_running {
+            if self.running_requests() >= self.limits.max_running {
                 // A request whose reader is too slow does not keep others out.
                 let is_paused =
                     |id: &RequestId| self.requests.get(*id).is_some_and(|request| request.is_paused);
@@ -384,6 +404,12 @@ impl Scheduler {
         }
     }
 
+    /// Returns the number of running requests, those of sessions aside.
+    fn running_requests(&self) -> usize {
+        let is_own = |id: &&RequestId| self.requests.get(**id).is_some_and(|request| !request.is_session());
+        self.running.iter().filter(is_own).count()
+    }
+
     /// Moves a request from those that wait to those that run.
     fn start(&mut self, id: RequestId, cached: usize) {
         self.waiting.retain(|waiting| *waiting != id);
@@ -391,7 +417,8 @@ impl Scheduler {
         (request.computed, request.has_started) = (cached, true);
         let (client, rows) = (request.client, request.remaining());
         let key = (request.class, request.arrival);
-        if request.class != RequestClass::Shadow {
+        // A decoding session is charged for its pass.
+        if request.class != RequestClass::Shadow && !request.decodes() {
             self.clients.add(client, self.cost_of_rows(rows));
         }
         let requests = &self.requests;
@@ -405,7 +432,7 @@ impl Scheduler {
     /// then with the earliest deadline.
     fn next_waiting(&self, now: Duration) -> Option<RequestId> {
         let key = |id: &RequestId| {
-            let request = self.can_run(*id)?;
+            let request = self.can_run(*id).filter(|request| !request.is_session())?;
             // Without a deadline, that of a request that has waited for long.
             let deadline = request.deadline.unwrap_or(request.arrival + AGING);
             let service = self.clients.service(request.client);
@@ -429,7 +456,7 @@ impl Scheduler {
         let within = match budget {
             None => free,
             Some(budget) => {
-                let positions = (plan.positions + request.computed * CHUNK) / (plan.rows + CHUNK).max(1);
+                let positions = (plan.positions + request.position() * CHUNK) / (plan.rows + CHUNK).max(1);
                 let all = self.cost.rows_within(budget, positions, self.limits.max_rows);
                 // Prompts make progress, whatever decodes beside them.
                 let least = if plan.has_prefill { 0 } else { CHUNK };
@@ -452,7 +479,8 @@ impl Scheduler {
     fn push(&self, id: RequestId, count: usize, plan: &mut StepPlan) {
         let Some(request) = self.requests.get(id) else { return };
         let has_output = request.computed + count == request.tokens.len();
-        plan.push(StepEntry { request: id, from: request.computed, count, has_output, drafts: 0 });
+        let (from, position) = (request.computed, request.position());
+        plan.push(StepEntry { request: id, from, position, count, has_output, drafts: 0 });
     }
 
     /// Reserves memory for `count` more tokens of a running request, and preempts others for it. If there is not enough,
@@ -468,7 +496,7 @@ impl Scheduler {
         while !kv.reserve(id, count) {
             match self.victim(id, plan) {
                 Some(victim) => self.preempt(now, victim, kv, plan),
-                None if self.running.len() == 1 => {
+                None if self.running.len() == 1 || self.is_session(id) => {
                     plan.rejected.push(id);
                     return false;
                 }
@@ -485,15 +513,22 @@ impl Scheduler {
     /// not preempted too often the last.
     fn victim(&self, id: RequestId, plan: &StepPlan) -> Option<RequestId> {
         let is_planned = |other: &RequestId| plan.entries.iter().any(|entry| entry.request == *other);
-        let idle = |other: &RequestId| *other != id && self.can_run(*other).is_none();
+        let idle = |other: &RequestId| {
+            *other != id && self.can_run(*other).is_none() && !self.is_session(*other)
+        };
         if let Some(victim) = self.running.iter().copied().find(idle) {
             return Some(victim);
         }
         let own = self.running.iter().position(|running| *running == id)?;
-        let behind = self.running[own + 1..].iter().rev().copied().filter(|other| !is_planned(other));
+        let can_be = |other: &RequestId| !is_planned(other) && !self.is_session(*other);
+        let behind = self.running[own + 1..].iter().rev().copied().filter(can_be);
         let preemptions =
             |other: &RequestId| self.requests.get(*other).map_or(0, |request| request.preemptions);
         behind.min_by_key(|other| preemptions(other).saturating_sub(MAX_PREEMPTIONS - 1))
+    }
+
+    fn is_session(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(RequestState::is_session)
     }
 
     fn preempt(&mut self, now: Duration, id: RequestId, kv: &mut dyn KvSpace, plan: &mut StepPlan) {

@@ -9,6 +9,8 @@ pub struct StepEntry {
     pub request: RequestId,
     /// Its first token.
     pub from: usize,
+    /// The position of that token in its sequence.
+    pub position: usize,
     /// The number of tokens.
     pub count: usize,
     /// Whether the last token gives logits: it is the last one that the request has.
@@ -58,7 +60,7 @@ impl StepPlan {
         let count = entry.count + entry.drafts;
         self.rows += count;
         self.output_rows += usize::from(entry.has_output) + entry.drafts;
-        self.positions += count * (entry.from + count.div_ceil(2));
+        self.positions += count * (entry.position + count.div_ceil(2));
     }
 
     /// Counts the rows of all entries anew.

@@ -334,6 +334,11 @@ impl PrefixCache {
         self.prefixes[self.oldest_slot()?].as_ref().map(CachedPrefix::entry)
     }
 
+    /// Returns the sequences of all prefixes.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = SequenceId> {
+        self.prefixes.iter().flatten().map(|prefix| prefix.handle)
+    }
+
     /// Returns all prefixes, the most recently used first.
     pub(crate) fn most_recent_first(&self) -> impl Iterator<Item = PrefixEntry<'_>> {
         let mut before = u64::MAX;

@@ -194,7 +194,7 @@ impl Model {
             early_exit: options.early.is_some(),
             ..ContextOptions::encoder(self.loaded().cache_types(options.cache), rows, outputs)
         };
-        Context::new(Arc::clone(self.loaded()), &options, resources)
+        self.create_context(&options, resources)
     }
 }
 

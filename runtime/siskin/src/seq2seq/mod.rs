@@ -11,7 +11,6 @@ mod source;
 
 pub use options::{Seq2SeqGenerateOptions, Seq2SeqOptions};
 
-use std::sync::Arc;
 
 use crate::beam_search::FinishedHypothesis;
 use crate::encoder::OverflowMode;
@@ -66,7 +65,7 @@ impl Model {
 
     /// Allocates a generation context for many sequences, of which `rows` give outputs per batch.
     pub(crate) fn writing_context(&self, cache: CacheOptions, rows: usize) -> Result<Context> {
-        Context::new(Arc::clone(self.loaded()), &ContextOptions::decoder(cache, rows), None)
+        self.create_context(&ContextOptions::decoder(cache, rows), None)
     }
 }
 

@@ -34,7 +34,7 @@ pub use stream::GenerationStream;
 use crate::ErrorKind;
 use crate::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
 use crate::model::Model;
-use crate::session::SessionOptions;
+use crate::session::{Session, SessionOptions};
 use crate::text::TextStream;
 use crate::{Error, Result};
 use embedding::EncoderQueue;
@@ -52,6 +52,9 @@ use stream_sampler::StreamSampler;
 
 /// The cargo feature of engines.
 pub const FEATURE: CargoFeature = CargoFeature { name: "engine", is_there: cfg!(feature = "engine") };
+
+/// Rows of a pass that are kept for sessions, so that they can go on while as many requests run as may.
+const SESSION_ROWS: usize = 2;
 
 /// The cargo feature of prefixes on disk.
 const DISK_CACHE: CargoFeature = CargoFeature { name: "disk-cache", is_there: cfg!(feature = "disk-cache") };
@@ -157,7 +160,7 @@ impl Engine {
         let resources = Resources { thread_pool, kv_budget: options.kv_budget };
         let sequences = options.scheduling.max_running.max(1);
         // A single request can have as many guesses as it may.
-        let output_rows = sequences.max(1 + MAX_DRAFTS);
+        let output_rows = sequences.saturating_add(SESSION_ROWS).max(1 + MAX_DRAFTS);
         let mut context = model.context_on(&resources, &options.session, sequences, output_rows)?;
         let draft = |draft: &Model| {
             speculation::check_draft(model, draft)?;
@@ -285,9 +288,38 @@ impl Engine {
             salt: request.salt,
             adapter,
             timeout: request.timeout,
+            append_to: None,
         };
         let handle = self.engine.submit(model, spec, Box::new(sampler))?;
         Ok(GenerationStream::new(queue, handle, submitted))
+    }
+
+    /// Creates a session of a model: its passes are shared with those of requests and of other sessions, and its keys and
+    /// values are in the KV cache of the model, which it keeps a part of until it is dropped.
+    ///
+    /// Its context length, the types of its KV cache and its window are those that the model was added with; of `options`,
+    /// only those of generation matter.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] if an option is out of range.
+    pub fn session(&self, model: ModelId, options: SessionOptions) -> Result<Session> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
+        let ServedDecoder { model: served, .. } = self.model(model)?;
+        Session::on_engine(served, options, self.engine.session_passes(model)?)
+    }
+
+    /// Returns a model whose contexts use the engine's threads: the passes of its sessions, encoders, sequence-to-sequence
+    /// generators and transcribers take turns with those of the engine, where they would otherwise compete for the cores.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if the threads cannot be created.
+    pub fn attach(&self, model: &Model) -> Result<Model> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
+        Ok(model.on_threads(self.lock().pool(self.options.threads, model)?))
     }
 
     /// Returns the counters of a model's requests, as of its last pass.

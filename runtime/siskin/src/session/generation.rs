@@ -120,7 +120,7 @@ impl Generation {
             return Ok(self.end(FinishReason::Length, text));
         }
         if let Some(last) = self.last {
-            if session.position() == super::locked(&session.context).block_table().context_length() {
+            if session.position() == session.context_length() {
                 return Ok(self.end(FinishReason::Context, text));
             }
             session.prefill(&[last])?;

@@ -27,7 +27,7 @@ pub use score::TextScore;
 pub(crate) use start_tokens::start_tokens;
 pub use text_chunks::TextChunks;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use siskin_kernels::ops::attention::CacheType;
 
@@ -40,8 +40,10 @@ use conversation::ConversationMessage;
 use siskin_backend::MemoryUse;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
+use siskin_backend::fair_mutex::FairMutex;
 use siskin_chat_template::RenderOptions;
 use siskin_graph::{AdapterSlot, StreamingWindow};
+use siskin_scheduler::engine::SessionPasses;
 
 /// Options for a session.
 #[derive(Clone, Debug)]
@@ -136,7 +138,10 @@ impl Default for GenerateOptions {
 pub struct Session {
     model: Model,
     options: SessionOptions,
-    context: Arc<Mutex<Context>>,
+    context: Arc<FairMutex<Context>>,
+    limits: SessionLimits,
+    /// What runs its passes, if the context is that of an engine.
+    engine: Option<SessionPasses>,
     sequence: usize,
     adapter: AdapterSlot,
     /// The tokens of the sequence.
@@ -153,48 +158,90 @@ pub struct Session {
     cancel: CancelHandle,
 }
 
+/// What a context allows, known without locking it.
+#[derive(Clone, Copy, Debug)]
+struct SessionLimits {
+    /// The maximum number of tokens in the sequence.
+    context_length: usize,
+    /// The maximum number of tokens per batch.
+    batch: usize,
+    /// The maximum number of rows with logits per batch.
+    outputs: usize,
+    /// The RoPE frequencies of longer sequences depend on their length.
+    rope_scaling_length: Option<usize>,
+}
+
+impl SessionLimits {
+    fn of(context: &Context) -> Self {
+        let (batch, outputs) = context.decoder_limits();
+        Self {
+            context_length: context.block_table().context_length(),
+            batch,
+            outputs,
+            rope_scaling_length: context.passes().rope_scaling_length(),
+        }
+    }
+}
+
 /// Locks the context once the model's governor admits a pass; a fork is not blocked while another session is throttled.
-fn ready<'a>(context: &'a Mutex<Context>, model: &Model, cancel: &CancelHandle) -> MutexGuard<'a, Context> {
+fn ready<'a>(context: &'a FairMutex<Context>, model: &Model, cancel: &CancelHandle) -> MutexGuard<'a, Context> {
     model.governor().wait(cancel.flag());
-    let mut context = locked(context);
+    let mut context = context.lock();
     context.set_cancel_handle(cancel);
     context
 }
 
-/// Locks the context, also when the lock is poisoned: every batch validates what it needs.
-fn locked(context: &Mutex<Context>) -> MutexGuard<'_, Context> {
-    context.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns a handle for a session that an engine runs, or a context of its own.
+fn cancel_handle(engine: Option<&SessionPasses>) -> CancelHandle {
+    linked(engine).map_or_else(CancelHandle::new, SessionPasses::cancel_handle)
+}
+
+/// Returns `None` in a library without engines, so that none of their code is linked.
+fn linked(engine: Option<&SessionPasses>) -> Option<&SessionPasses> {
+    engine.filter(|_| crate::serving::FEATURE.is_there)
 }
 
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Result<Self> {
         let sequences = options.forks.saturating_add(1);
         let context = model.context(&options, sequences, sequences)?;
-        Self::in_context(model, options, context)
+        Self::in_context(model, options, Arc::new(FairMutex::new(context)), None)
     }
 
-    fn in_context(model: Model, options: SessionOptions, mut context: Context) -> Result<Self> {
+    /// Creates a session in the context of an engine, which runs its passes.
+    pub(crate) fn on_engine(model: Model, options: SessionOptions, engine: SessionPasses) -> Result<Self> {
+        let context = Arc::clone(engine.context());
+        Self::in_context(model, options, context, Some(engine))
+    }
+
+    fn in_context(
+        model: Model,
+        options: SessionOptions,
+        context: Arc<FairMutex<Context>>,
+        engine: Option<SessionPasses>,
+    ) -> Result<Self> {
         let sampler = model.sampler(&options.sampler, &options.dry_breakers)?;
         let adapter = model.loaded().adapter_slot(options.adapter.as_deref())?;
-        let sequence = context.create();
-        let cancel = context.cancel_handle().clone();
-        let logits = vec![0.0; context.model().config.vocabulary];
-        let tokens = Vec::with_capacity(context.block_table().context_length());
-        let context = Arc::new(Mutex::new(context));
+        let mut locked = context.lock();
+        let sequence = locked.create();
+        let limits = SessionLimits::of(&locked);
+        drop(locked);
         Ok(Self {
+            cancel: cancel_handle(engine.as_ref()),
+            tokens: Vec::with_capacity(limits.context_length),
+            logits: vec![0.0; model.config().vocabulary],
             model,
             options,
             context,
+            limits,
+            engine,
             sequence,
             adapter,
-            tokens,
             sampler,
-            logits,
             turns: Vec::new(),
             source: None,
             pending_token: None,
             is_stale: false,
-            cancel,
         })
     }
 
@@ -206,6 +253,11 @@ impl Session {
     /// Returns the model.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// Returns the engine that runs the session's passes, if it is on one.
+    fn engine(&self) -> Option<&SessionPasses> {
+        linked(self.engine.as_ref())
     }
 
     /// Returns the options of the session.
@@ -220,15 +272,12 @@ impl Session {
 
     /// Returns the number of tokens so far.
     pub fn position(&self) -> usize {
-        match self.is_stale {
-            true => self.tokens.len(),
-            false => locked(&self.context).length(self.sequence).unwrap_or(0),
-        }
+        self.tokens.len()
     }
 
     /// Returns the context length: the maximum number of tokens in the sequence.
     pub fn context_length(&self) -> usize {
-        locked(&self.context).block_table().context_length()
+        self.limits.context_length
     }
 
     /// Returns the logits of the last token; zeros before the first.
@@ -279,16 +328,16 @@ impl Session {
     ///
     /// All forks share the memory that the first session reserved; forking fails if it is exhausted.
     pub fn fork(&self) -> Result<Self> {
-        let mut context = locked(&self.context);
-        let sequence = context.fork(self.sequence)?;
-        let mut tokens = Vec::with_capacity(context.block_table().context_length());
-        drop(context);
+        let sequence = self.context.lock().fork(self.sequence)?;
+        let mut tokens = Vec::with_capacity(self.limits.context_length);
+        let engine = self.engine.as_ref().map(SessionPasses::another);
         tokens.extend_from_slice(&self.tokens);
         Ok(Self {
             tokens,
             model: self.model.clone(),
             options: self.options.clone(),
             context: Arc::clone(&self.context),
+            limits: self.limits,
             sequence,
             adapter: self.adapter,
             sampler: self.sampler.clone(),
@@ -297,7 +346,8 @@ impl Session {
             source: self.source.clone(),
             pending_token: self.pending_token,
             is_stale: self.is_stale,
-            cancel: CancelHandle::new(),
+            cancel: cancel_handle(engine.as_ref()),
+            engine,
         })
     }
 
@@ -308,13 +358,13 @@ impl Session {
 
     /// Returns the memory that the session holds.
     pub fn memory(&self) -> SessionMemory {
-        let MemoryUse { activations, kv_cache } = locked(&self.context).memory();
+        let MemoryUse { activations, kv_cache } = self.context.lock().memory();
         SessionMemory { arena: activations, cache: kv_cache, mapped: self.model.file().bytes().len() }
     }
 
     /// Returns unused memory, such as that of removed tokens, to the system.
     pub fn trim(&mut self) {
-        locked(&self.context).trim();
+        self.context.lock().trim();
     }
 
     /// Adds `prompt` as a user message and generates the response with the default options.
@@ -332,6 +382,6 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        locked(&self.context).remove(self.sequence);
+        self.context.lock().remove(self.sequence);
     }
 }

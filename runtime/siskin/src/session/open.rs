@@ -1,7 +1,5 @@
 //! Opens sessions and contexts of a model.
 
-use std::sync::Arc;
-
 use siskin_backend::MemoryUse;
 use siskin_backend::context::{Context, ContextOptions, DecoderLimits, Resources};
 
@@ -61,7 +59,7 @@ impl Model {
                 Ok(activations.saturating_add(kv_cache))
             })?;
         }
-        Context::new(Arc::clone(self.loaded()), &context_options, resources)
+        self.create_context(&context_options, resources)
     }
 
     /// Returns the memory that a session with these options would use, without reserving it.

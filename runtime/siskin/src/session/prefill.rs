@@ -1,11 +1,13 @@
 //! Prefill: appends tokens in chunks, and scores them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use super::{Session, locked, ready};
-use crate::Result;
+use super::{Session, SessionLimits, linked, ready};
+use crate::{ErrorKind, Result};
 use crate::encoder::EncoderInput;
 use siskin_backend::context::{Context, OutputRows, SequenceInput};
+use siskin_backend::fair_mutex::FairMutex;
+use siskin_scheduler::request::{RequestSpec, SequenceEnd};
 
 /// Memory for the logits of a scored batch, in bytes.
 const SCORE_BYTES: usize = 32 << 20;
@@ -21,7 +23,7 @@ impl Session {
 
     /// Sets `text` as the encoder input of the sequence.
     fn set_source(&mut self, text: &EncoderInput) -> Result<()> {
-        let mut context = locked(&self.context);
+        let mut context = self.context.lock();
         context.set_cancel_handle(&self.cancel);
         let EncoderInput { ids, token_type_ids, features, global_positions, padding_token, .. } = text;
         let (sequence, outputs) = (self.sequence, OutputRows::None);
@@ -40,7 +42,10 @@ impl Session {
     /// Appends tokens; [`logits`](Self::logits) are those of the last one.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
-        let batch = locked(&self.context).decoder_limits().0;
+        let batch = self.limits.batch;
+        if self.engine().is_some() && self.source.is_none() && self.limits.rope_scaling_length.is_none() {
+            return self.append_on_engine(tokens);
+        }
         self.forward(tokens, batch, OutputRows::Last, &mut |session, first, context| {
             if last - first < batch {
                 session.copy_from_slice(context.output(0));
@@ -52,11 +57,11 @@ impl Session {
     /// later tokens attend to all of them. They are processed in one batch, so that their number is limited to
     /// [`SessionOptions::batch`](super::SessionOptions::batch).
     pub fn prefill_bidirectional(&mut self, tokens: &[u32]) -> Result<()> {
-        locked(&self.context).set_bidirectional_prefix(self.sequence, tokens.len())?;
+        self.context.lock().set_bidirectional_prefix(self.sequence, tokens.len())?;
         let read = self.prefill(tokens);
         if read.is_err() {
             // Cannot fail: the session stayed empty.
-            let _ = locked(&self.context).set_bidirectional_prefix(self.sequence, 0);
+            let _ = self.context.lock().set_bidirectional_prefix(self.sequence, 0);
         }
         read
     }
@@ -73,11 +78,13 @@ impl Session {
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
         let is_rescaled = self.rescale_rope(tokens.len(), batch)?;
+        self.make_room(tokens.len());
         let mut context = ready(&self.context, &self.model, &self.cancel);
         let before = context.length(self.sequence)?;
         context.set_expected_length(self.sequence, before + tokens.len())?;
         for (index, chunk) in tokens.chunks(batch).enumerate() {
-            if index > 0 && self.model.governor().is_on() {
+            // Others have their turn between batches.
+            if index > 0 && (self.engine.is_some() || self.model.governor().is_on()) {
                 drop(context);
                 context = ready(&self.context, &self.model, &self.cancel);
             }
@@ -87,16 +94,12 @@ impl Session {
                 outputs => outputs,
             };
             if let Err(error) = context.forward(&[self.entry(chunk, outputs)]) {
-                if is_rescaled {
-                    // The cached keys were rotated for a length that was not reached.
-                    drop(context);
-                    self.mark_stale();
-                    return Err(error);
-                }
-                let _ = context.truncate(self.sequence, before);
-                let kept = context.length(self.sequence)?.saturating_sub(before);
                 drop(context);
-                self.record_tokens(&tokens[..kept]);
+                match is_rescaled {
+                    // The cached keys were rotated for a length that was not reached.
+                    true => self.mark_stale(),
+                    false => self.take_back(tokens, before)?,
+                }
                 return Err(error);
             }
             each(&mut self.logits, index * batch, &context);
@@ -106,11 +109,50 @@ impl Session {
         Ok(())
     }
 
+    /// Appends tokens in passes of the engine, which requests of others share.
+    fn append_on_engine(&mut self, tokens: &[u32]) -> Result<()> {
+        let Some(engine) = linked(self.engine.as_ref()) else { return Ok(()) };
+        self.model.governor().wait(self.cancel.flag());
+        let before = self.tokens.len();
+        let spec = RequestSpec {
+            tokens: tokens.to_vec(),
+            max_tokens: 1,
+            adapter: self.adapter,
+            append_to: Some(SequenceEnd { sequence: self.sequence, length: before }),
+            ..RequestSpec::default()
+        };
+        if let Err(error) = engine.append(spec, &self.cancel, &mut self.logits) {
+            match error.kind() {
+                ErrorKind::State => self.mark_stale(),
+                _ => self.take_back(tokens, before)?,
+            }
+            return Err(error);
+        }
+        self.record_tokens(tokens);
+        Ok(())
+    }
+
+    /// Frees memory of the engine for `tokens` more tokens, if it does not run the passes that append them.
+    pub(super) fn make_room(&self, tokens: usize) {
+        if let Some(engine) = self.engine() {
+            engine.make_room(tokens);
+        }
+    }
+
+    /// Takes back the part of `tokens` that was processed before an error, except what cannot be taken back.
+    fn take_back(&mut self, tokens: &[u32], before: usize) -> Result<()> {
+        let mut context = self.context.lock();
+        let _ = context.truncate(self.sequence, before);
+        let kept = context.length(self.sequence)?.saturating_sub(before);
+        drop(context);
+        self.record_tokens(&tokens[..kept]);
+        Ok(())
+    }
+
     /// Appends tokens and calls `each` with the index and the logits of each, in order.
     pub fn score(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         self.reserve_logits()?;
-        let (batch, outputs) = locked(&self.context).decoder_limits();
-        let batch = batch.min(outputs);
+        let batch = self.limits.batch.min(self.limits.outputs);
         self.forward(tokens, batch, OutputRows::All, &mut |logits, first, context| {
             for row in 0..batch.min(tokens.len() - first) {
                 each(first + row, context.output(row));
@@ -126,14 +168,16 @@ impl Session {
 
     /// Reserves memory for the logits of many rows, once. Only an empty session that shares no cache can be recreated.
     pub(super) fn reserve_logits(&mut self) -> Result<()> {
-        let (batch, max) = locked(&self.context).decoder_limits();
+        let SessionLimits { batch, outputs: max, .. } = self.limits;
         let outputs = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
-        let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
+        let alone =
+            self.engine.is_none() && Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && max < outputs {
             let sequences = self.options.forks.saturating_add(1);
             let mut context = self.model.context(&self.options, sequences, outputs)?;
             self.sequence = context.create();
-            self.context = Arc::new(Mutex::new(context));
+            self.limits = SessionLimits::of(&context);
+            self.context = Arc::new(FairMutex::new(context));
             if let Some(text) = self.source.take() {
                 self.set_source(&text)?;
                 self.source = Some(text);

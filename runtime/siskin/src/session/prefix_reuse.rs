@@ -1,6 +1,6 @@
 //! Prefix reuse: a new prompt keeps the tokens of the KV cache that it begins with.
 
-use super::{Session, locked};
+use super::Session;
 use crate::{Error, Result};
 
 impl Session {
@@ -14,10 +14,10 @@ impl Session {
             }
             true => {}
             false => {
-                let mut context = locked(&self.context);
+                let mut context = self.context.lock();
                 // RoPE frequencies of a long sequence depend on its length when a token was processed.
                 let is_rope_scaled =
-                    context.passes().rope_scaling_length().is_some_and(|max| self.tokens.len() > max);
+                    self.limits.rope_scaling_length.is_some_and(|max| self.tokens.len() > max);
                 context.truncate(self.sequence, length)?;
                 drop(context);
                 if is_rope_scaled && length < self.tokens.len() && self.source.is_none() {
@@ -35,7 +35,7 @@ impl Session {
 
     /// Replaces the sequence by an empty one.
     pub(super) fn empty(&mut self) {
-        let mut context = locked(&self.context);
+        let mut context = self.context.lock();
         context.remove(self.sequence);
         self.sequence = context.create();
     }
@@ -74,7 +74,7 @@ impl Session {
         // RoPE frequencies of a long sequence depend on its length when a token was processed.
         let longest = self.tokens.len().max(tokens.len());
         let is_rope_scaled =
-            locked(&self.context).passes().rope_scaling_length().is_some_and(|length| longest > length);
+            self.limits.rope_scaling_length.is_some_and(|length| longest > length);
         if !is_rope_scaled && self.truncate(common).is_ok() {
             return Ok(tokens[common..].to_vec());
         }

@@ -1,6 +1,6 @@
 //! Recomputes the KV cache when a sequence outgrows the length for which its RoPE frequencies are valid.
 
-use super::{Session, locked, ready};
+use super::{Session, ready};
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::context::OutputRows;
 
@@ -12,7 +12,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::TooLong`] if the context is too short; the session is unchanged then.
     pub(super) fn rescale_rope(&mut self, count: usize, batch: usize) -> Result<bool> {
-        let context = locked(&self.context);
+        let context = self.context.lock();
         let before = if self.is_stale { self.tokens.len() } else { context.length(self.sequence)? };
         let (end, context_length) = (before.saturating_add(count), context.block_table().context_length());
         if end > context_length {
@@ -31,6 +31,7 @@ impl Session {
             return Ok(false);
         }
         self.mark_stale();
+        self.make_room(end);
         let mut context = ready(&self.context, &self.model, &self.cancel);
         context.set_expected_length(self.sequence, end)?;
         let outcome = self
@@ -55,7 +56,7 @@ impl Session {
     /// Recomputes the KV cache if it was dropped.
     pub(super) fn recover(&mut self) -> Result<()> {
         if self.is_stale {
-            let batch = locked(&self.context).decoder_limits().0;
+            let batch = self.limits.batch;
             self.rescale_rope(0, batch)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::conversation::ConversationMessage;
 use super::saved_bytes::{Reader, put, put_all};
 use super::saved_message::{put_message, read_message};
-use super::{Generation, Session, locked};
+use super::{Generation, Session};
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::block_table::SavedSequence;
 use siskin_format::file::AtomicFile;
@@ -31,7 +31,7 @@ impl Session {
     pub fn save(&mut self) -> Result<Vec<u8>> {
         self.recover()?;
         let mut file = KvFileWriter::default();
-        let context = locked(&self.context);
+        let context = self.context.lock();
         let saved = context.save(self.sequence, &mut file)?;
         drop(context);
         let mut state = Vec::new();
@@ -93,7 +93,8 @@ impl Session {
         {
             return Err(Error::corrupt("saved.tokens", "not tokens of the model's vocabulary"));
         }
-        let mut context = locked(&self.context);
+        self.make_room(file.tokens.len());
+        let mut context = self.context.lock();
         let (bidirectional_prefix, expected_length) = (state.prefix, state.expected);
         let saved = SavedSequence { bidirectional_prefix, expected_length, length: usize::MAX, file: &file };
         match context.restore(self.sequence, &saved) {

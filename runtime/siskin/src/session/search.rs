@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Session, locked};
+use super::Session;
 use crate::beam_search::{BeamSearch, BeamSettings, Beams, FinishedHypothesis, SearchOptions};
 use crate::logits_processors::LogitsProcessorList;
 use crate::{Error, ErrorKind, Result};
+use siskin_backend::block_table::BLOCK;
 
 impl Session {
     /// Searches for the most likely continuations of the session, which is unchanged afterwards. Needs as many
@@ -37,7 +38,8 @@ impl Session {
             return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
         }
         self.recover()?;
-        let mut context = locked(&self.context);
+        self.make_room(beams * BLOCK);
+        let mut context = self.context.lock();
         context.set_cancel_handle(&self.cancel);
         let (rows, max_outputs) = context.decoder_limits();
         if beams > rows.min(max_outputs) {
@@ -48,11 +50,19 @@ impl Session {
         let max_tokens = context_length + 1 - self.tokens.len().min(context_length);
         let source = self.source.as_ref().map(|text| Arc::from(text.ids.as_slice())).unwrap_or_default();
         let root = context.fork(self.sequence)?;
+        let width = beams;
         let beams = Beams::new(settings, root, prompt, source, max_tokens);
         let mut scratch = Vec::new();
         let mut hunt = BeamSearch::begin(beams, root, &self.logits, &mut scratch);
         let mut outcome = hunt.settle(&mut context);
         while outcome.is_ok() && !hunt.is_over() {
+            if self.engine.is_some() {
+                // Others have their turn between steps.
+                drop(context);
+                self.make_room(width * BLOCK);
+                context = self.context.lock();
+                context.set_cancel_handle(&self.cancel);
+            }
             let pieces: Vec<_> = hunt.pieces(self.adapter).collect();
             outcome = context.forward(&pieces).and_then(|()| {
                 hunt.step(&context, 0, &mut scratch);
