@@ -1102,6 +1102,18 @@ typedef enum siskin_pooling {
     SISKIN_POOLING_WEIGHTED = 5,
 } siskin_pooling;
 
+/// When a text has passed enough layers to be classified (early exit).
+typedef enum siskin_exit_criterion {
+    /// After all layers.
+    SISKIN_EXIT_NEVER = 0,
+    /// When the most likely class has at least this probability.
+    SISKIN_EXIT_CONFIDENCE = 1,
+    /// When the entropy of the classes is below this, in nats (DeeBERT).
+    SISKIN_EXIT_ENTROPY = 2,
+    /// When this many consecutive heads agree with the one before them (PABEE).
+    SISKIN_EXIT_PATIENCE = 3,
+} siskin_exit_criterion;
+
 /// Computes embeddings and predictions for whole texts. One call at a time may use it, from any thread. Freed with
 /// `siskin_encoder_free`.
 typedef struct siskin_encoder siskin_encoder;
@@ -1131,6 +1143,21 @@ siskin_error *siskin_encoder_set_pooling(siskin_encoder *encoder,
                                          siskin_pooling pooling,
                                          bool normalize,
                                          size_t dimensions);
+
+/// Sets when texts that are classified or ranked leave the model before its last layer. Returns
+/// `SISKIN_ERROR_UNSUPPORTED` if it has no classification heads on intermediate layers. `threshold` is what `criterion` compares
+/// with: a probability, an entropy, or a number of heads. Default: `SISKIN_EXIT_NEVER`, which ignores `threshold`.
+SISKIN_NODISCARD
+siskin_error *siskin_encoder_set_early_exit(siskin_encoder *encoder,
+                                            siskin_exit_criterion criterion,
+                                            float threshold);
+
+/// Returns how many layers text `index` of the last call passed. Returns `SISKIN_ERROR_ARGUMENT` if that call did not use
+/// early exit.
+SISKIN_NODISCARD
+siskin_error *siskin_encoder_layers(const siskin_encoder *encoder,
+                                    size_t index,
+                                    size_t *layers);
 
 /// Computes the embedding of each text. `siskin_encoder_embedding` returns the results.
 SISKIN_NODISCARD
@@ -1785,6 +1812,28 @@ siskin_error *siskin_engine_add_model(const siskin_engine *engine,
                                       const siskin_model *model,
                                       const siskin_served_model_options *options,
                                       uint32_t *number);
+
+/// Creates a session of model `model` of the engine. Its forward passes are shared with requests and other sessions, and its
+/// keys and values take a part of the model's KV cache until it is freed. `options` may be null; those of memory have no
+/// effect: the context length, the KV cache type and the window are those that the model was added with. The session keeps
+/// the engine alive.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_session_new(const siskin_engine *engine,
+                                        uint32_t model,
+                                        const siskin_session_options *options,
+                                        siskin_session **out);
+
+/// Returns a model whose forward passes run on the engine's threads, in turn with those of the engine: its sessions, encoders,
+/// seq2seq generators and transcribers do not compete with the engine for cores. Both models share their weights, and either
+/// can be freed first.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_attach_model(const siskin_engine *engine,
+                                         const siskin_model *model,
+                                         siskin_model **out);
 
 /// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.
 /// Special tokens in it are treated as plain text. `options` may be null. Returns `SISKIN_ERROR_OVERLOADED` if too many

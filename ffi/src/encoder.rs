@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use siskin::encoder::{EmbedOptions, OverflowMode, Pooling};
+use siskin::encoder::{EmbedOptions, ExitCriterion, OverflowMode, Pooling};
 use siskin::{Encoder, EncoderOptions};
 
 use crate::arguments::{SizedOutput, output, text};
@@ -50,6 +50,17 @@ pub const SISKIN_POOLING_LAST: siskin_pooling = 3;
 pub const SISKIN_POOLING_MAX: siskin_pooling = 4;
 /// The mean, weighted by position: 1, 2, 3, …
 pub const SISKIN_POOLING_WEIGHTED: siskin_pooling = 5;
+
+/// When a text has passed enough layers to be classified (early exit).
+pub type siskin_exit_criterion = u32;
+/// After all layers.
+pub const SISKIN_EXIT_NEVER: siskin_exit_criterion = 0;
+/// When the most likely class has at least this probability.
+pub const SISKIN_EXIT_CONFIDENCE: siskin_exit_criterion = 1;
+/// When the entropy of the classes is below this, in nats (DeeBERT).
+pub const SISKIN_EXIT_ENTROPY: siskin_exit_criterion = 2;
+/// When this many consecutive heads agree with the one before them (PABEE).
+pub const SISKIN_EXIT_PATIENCE: siskin_exit_criterion = 3;
 
 /// What happens to texts that are longer than the model accepts.
 pub type siskin_overflow_mode = u32;
@@ -156,6 +167,60 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
                 }
             };
             state.embed = EmbedOptions { pooling, normalize, dimensions, ..state.embed };
+            Ok(())
+        })
+    }
+}
+
+/// Sets when texts that are classified or ranked leave the model before its last layer. Returns
+/// `SISKIN_ERROR_UNSUPPORTED` if it has no classification heads on intermediate layers. `threshold` is what `criterion` compares
+/// with: a probability, an entropy, or a number of heads. Default: `SISKIN_EXIT_NEVER`, which ignores `threshold`.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_encoder_set_early_exit(
+    encoder: *mut siskin_encoder,
+    criterion: siskin_exit_criterion,
+    threshold: f32,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `encoder` is null or live.
+    unsafe {
+        guard::exclusive(encoder, |state, _| {
+            let criterion = match criterion {
+                SISKIN_EXIT_NEVER => None,
+                SISKIN_EXIT_CONFIDENCE => Some(ExitCriterion::Confidence(threshold)),
+                SISKIN_EXIT_ENTROPY => Some(ExitCriterion::Entropy(threshold)),
+                SISKIN_EXIT_PATIENCE => Some(ExitCriterion::Patience(threshold as usize)),
+                other => {
+                    let message = format!("{other} is not a siskin_exit_criterion");
+                    return Err(PendingError::argument("criterion", message));
+                }
+            };
+            Ok(state.encoder.set_early_exit(criterion)?)
+        })
+    }
+}
+
+/// Returns how many layers text `index` of the last call passed. Returns `SISKIN_ERROR_ARGUMENT` if that call did not use
+/// early exit.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_encoder_layers(
+    encoder: *const siskin_encoder,
+    index: usize,
+    layers: *mut usize,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `encoder` is null or live; `layers` is null or writable.
+    unsafe {
+        guard::shared(encoder, |state| {
+            let layers = output("layers", layers)?;
+            let none = || PendingError::argument("index", format!("no text {index} was classified with early exit"));
+            layers.write(*state.encoder.layers().get(index).ok_or_else(none)?);
             Ok(())
         })
     }

@@ -16,6 +16,8 @@ use crate::generation::{GenerationState, siskin_generation};
 use crate::guard::{self, Handle, borrow, borrow_or_default};
 use crate::model::siskin_model;
 use crate::request_options::{Options, siskin_request_options};
+use crate::session::{SessionState, siskin_session};
+use crate::session_options::siskin_session_options;
 
 /// Generates for many requests at once: they share forward passes, threads, memory and the KV cache of common prefixes.
 /// The tokens of a request are those that a session with the same options generates. Any number of threads may use it
@@ -152,6 +154,58 @@ pub unsafe extern "C" fn siskin_engine_add_model(
                 borrow(model, |model| Ok(state.add(state.engine.add_model(model, &options)?, model)))?;
             number.write(added);
             Ok(())
+        })
+    }
+}
+
+/// Creates a session of model `model` of the engine. Its forward passes are shared with requests and other sessions, and its
+/// keys and values take a part of the model's KV cache until it is freed. `options` may be null; those of memory have no
+/// effect: the context length, the KV cache type and the window are those that the model was added with. The session keeps
+/// the engine alive.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_session_new(
+    engine: *const siskin_engine,
+    model: u32,
+    options: *const siskin_session_options,
+    out: *mut *mut siskin_session,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `options` are null or live; `out` is null or writable.
+    unsafe {
+        guard::create(out, || {
+            let options = borrow_or_default(options, |options| Ok(options.clone()))?;
+            borrow(engine, |state| {
+                let (id, _) = state.model(model)?;
+                Ok(SessionState::create(state.engine.session(id, options.session)?, options.max_tokens))
+            })
+        })
+    }
+}
+
+/// Returns a model whose forward passes run on the engine's threads, in turn with those of the engine: its sessions, encoders,
+/// seq2seq generators and transcribers do not compete with the engine for cores. Both models share their weights, and either
+/// can be freed first.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_attach_model(
+    engine: *const siskin_engine,
+    model: *const siskin_model,
+    out: *mut *mut siskin_model,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `model` are null or live; `out` is null or writable.
+    unsafe {
+        guard::create(out, || {
+            borrow(engine, |state| borrow(model, |model| Ok((state.engine.attach(model)?, ()))))
         })
     }
 }

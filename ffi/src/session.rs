@@ -111,8 +111,10 @@ pub struct siskin_text_chunk {
 }
 
 impl SessionState {
-    fn new(session: Session, max_tokens: usize) -> Self {
-        Self {
+    /// Returns a session and what cancels it, as its handle holds them.
+    pub(crate) fn create(session: Session, max_tokens: usize) -> (Self, RunControl) {
+        let control = RunControl::new(session.cancel_handle());
+        let state = Self {
             session,
             saved: Vec::new(),
             stats: Counts::default(),
@@ -121,7 +123,8 @@ impl SessionState {
             max_tokens,
             text: String::new(),
             top: Vec::new(),
-        }
+        };
+        (state, control)
     }
 
     /// Begins an answer. It replaces the current one.
@@ -229,8 +232,7 @@ pub unsafe extern "C" fn siskin_session_new(
         guard::create(out, || {
             let options = borrow_or_default(options, |options| Ok(options.clone()))?;
             let session = borrow(model, |model| Ok(model.session(options.session)?))?;
-            let control = RunControl::new(session.cancel_handle());
-            Ok((SessionState::new(session, options.max_tokens), control))
+            Ok(SessionState::create(session, options.max_tokens))
         })
     }
 }
@@ -251,9 +253,7 @@ pub unsafe extern "C" fn siskin_session_fork(
     unsafe {
         guard::create(out, || {
             borrow(session, |state| {
-                let session = state.session.fork()?;
-                let control = RunControl::new(session.cancel_handle());
-                Ok((SessionState::new(session, state.max_tokens), control))
+                Ok(SessionState::create(state.session.fork()?, state.max_tokens))
             })
         })
     }

@@ -173,11 +173,15 @@ impl Page<'_> {
 
     fn schedulers(&mut self) {
         type Of = fn(&SchedulerStats) -> u64;
-        let all: [(&str, &str, &str, Of); 11] = [
+        let all: [(&str, &str, &str, Of); 13] = [
             ("requests_running", "gauge", "Requests that have started.", |stats| stats.running as u64),
             ("requests_waiting", "gauge", "Requests that wait.", |stats| stats.waiting as u64),
             ("prefix_cache_prefixes", "gauge", "Sequences in the prefix cache.", |stats| {
                 stats.cached_prefixes as u64
+            }),
+            ("kv_cache_blocks", "gauge", "Blocks of the KV cache.", |stats| stats.kv_blocks as u64),
+            ("kv_cache_free_blocks", "gauge", "Free blocks of the KV cache.", |stats| {
+                stats.free_kv_blocks as u64
             }),
             (
                 "prefix_cache_queries_tokens_total",

@@ -66,17 +66,23 @@ static inline siskin_sampler *greedy_sampler(void) {
     return sampler;
 }
 
-// Creates a session with greedy decoding that generates at most `max_tokens` tokens for an answer.
-static inline siskin_session *greedy(const siskin_model *model, size_t max_tokens) {
+// Creates options for greedy decoding of at most `max_tokens` tokens for an answer.
+static inline siskin_session_options *greedy_options(size_t max_tokens) {
     siskin_sampler *sampler = greedy_sampler();
     siskin_session_options *options = NULL;
-    siskin_session *session = NULL;
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_sampler(options, sampler));
     OK(siskin_session_options_set_max_tokens(options, max_tokens));
+    siskin_sampler_free(sampler);
+    return options;
+}
+
+// Creates a session with greedy decoding that generates at most `max_tokens` tokens for an answer.
+static inline siskin_session *greedy(const siskin_model *model, size_t max_tokens) {
+    siskin_session_options *options = greedy_options(max_tokens);
+    siskin_session *session = NULL;
     OK(siskin_session_new(model, options, &session));
     siskin_session_options_free(options);
-    siskin_sampler_free(sampler);
     return session;
 }
 

@@ -96,6 +96,47 @@ static void classes(char **arguments) {
     siskin_encoder_free(encoder);
 }
 
+static void early_exit(char **arguments) {
+    siskin_encoder *encoder = open_encoder(arguments, "exits", true);
+    siskin_strings *texts = texts_of("good", "bad and long");
+    siskin_prediction whole = {.struct_size = sizeof whole}, prediction = whole;
+    size_t all = 0, layers = 0;
+    OK(siskin_encoder_classify(encoder, texts));
+    OK(siskin_encoder_prediction(encoder, 1, 0, &whole));
+    float score = whole.score;
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_layers(encoder, 0, &layers));
+    OK(siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_PATIENCE, 100));
+    OK(siskin_encoder_classify(encoder, texts));
+    OK(siskin_encoder_layers(encoder, 1, &all));
+    OK(siskin_encoder_prediction(encoder, 1, 0, &prediction));
+    CHECK(all > 2 && prediction.score == score);
+    OK(siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_PATIENCE, 1));
+    OK(siskin_encoder_classify(encoder, texts));
+    OK(siskin_encoder_layers(encoder, 0, &layers));
+    CHECK(layers >= 2 && layers <= all);
+    OK(siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_CONFIDENCE, 0));
+    OK(siskin_encoder_classify(encoder, texts));
+    OK(siskin_encoder_layers(encoder, 1, &layers));
+    CHECK(layers == 1);
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_layers(encoder, 2, &layers));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_CONFIDENCE, 2));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_PATIENCE, 0));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_set_early_exit(encoder, (siskin_exit_criterion)99, 1));
+    OK(siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_ENTROPY, 0));
+    OK(siskin_encoder_classify(encoder, texts));
+    OK(siskin_encoder_layers(encoder, 1, &layers));
+    CHECK(layers == all);
+    OK(siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_NEVER, 0));
+    OK(siskin_encoder_classify(encoder, texts));
+    OK(siskin_encoder_prediction(encoder, 1, 0, &prediction));
+    CHECK(prediction.score == score);
+    siskin_encoder_free(encoder);
+    encoder = open_encoder(arguments, "classes", true);
+    FAILS(SISKIN_ERROR_UNSUPPORTED, siskin_encoder_set_early_exit(encoder, SISKIN_EXIT_PATIENCE, 1));
+    siskin_strings_free(texts);
+    siskin_encoder_free(encoder);
+}
+
 static void spans(char **arguments) {
     const char *text = "anna lives in rome";
     siskin_encoder *encoder = open_encoder(arguments, "labels", true);
@@ -190,6 +231,7 @@ int main(int count, char **arguments) {
     CHECK(count == 2);
     embeddings(arguments);
     classes(arguments);
+    early_exit(arguments);
     spans(arguments);
     masks(arguments);
     generation(arguments);

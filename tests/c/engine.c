@@ -182,6 +182,54 @@ static void prompts(const siskin_engine *engine, const siskin_model *model, cons
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_engine_read_stats(engine, 1, &stats));
 }
 
+typedef struct {
+    siskin_session *session;
+    const char *prompt;
+    answer answer;
+} chat;
+
+static void *say(void *given) {
+    chat *chat = given;
+    OK(siskin_session_prompt(chat->session, TEXT(chat->prompt)));
+    chat->answer.count = take_answer(chat->session, chat->answer.text, ROOM, chat->answer.ids);
+    return NULL;
+}
+
+// Sessions of the engine answer at once as sessions with a context of their own do.
+static void sessions(const siskin_engine *engine, const siskin_model *model, const answer *expected) {
+    siskin_session_options *options = greedy_options(MAX_TOKENS);
+    chat chats[CLIENTS];
+    pthread_t threads[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        chats[i].prompt = PROMPTS[i];
+        OK(siskin_engine_session_new(engine, 0, options, &chats[i].session));
+    }
+    for (int i = 0; i < CLIENTS; i++) CHECK(pthread_create(&threads[i], NULL, say, &chats[i]) == 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+        CHECK(same(&chats[i].answer, &expected[i]));
+    }
+    siskin_session *fork = NULL;
+    OK(siskin_session_fork(chats[0].session, &fork));
+    for (int i = 0; i < CLIENTS; i++) siskin_session_free(chats[i].session);
+    OK(siskin_session_cancel(fork));
+    FAILS(SISKIN_ERROR_CANCELED, siskin_session_prompt(fork, TEXT(PROMPTS[1])));
+    OK(siskin_session_prompt(fork, TEXT(PROMPTS[1])));
+    siskin_session_free(fork);
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_engine_session_new(engine, 7, options, &fork));
+    siskin_session_options_free(options);
+
+    siskin_model *attached = NULL;
+    OK(siskin_engine_attach_model(engine, model, &attached));
+    answer answer;
+    siskin_session *session = greedy(attached, MAX_TOKENS);
+    siskin_model_free(attached);
+    OK(siskin_session_prompt(session, TEXT(PROMPTS[0])));
+    answer.count = take_answer(session, answer.text, ROOM, answer.ids);
+    CHECK(same(&answer, &expected[0]));
+    siskin_session_free(session);
+}
+
 static void options(const siskin_engine *engine) {
     siskin_request_options *options = greedy_request();
     siskin_generation *generation = NULL;
@@ -374,6 +422,7 @@ int main(int count, char **arguments) {
         concurrent(engine, expected);
         prompts(engine, model, expected);
         options(engine);
+        sessions(engine, model, expected);
         siskin_engine_free(engine);
     }
     adapters(arguments);

@@ -9,7 +9,9 @@
 //! - [`header`]: the C header, generated from `ffi/src`.
 //! - [`wrappers`]: the generated parts of the Kotlin and Swift wrappers.
 //! - [`extent`]: selection of test cases.
+//! - [`random_adapters`]: adapters with random values.
 //! - [`search`]: beam search results of Transformers on the golden models.
+//! - [`soak`]: many clients of an engine for a long time.
 //! - [`temp_folder`]: an empty folder for one test.
 //! - [`training`]: a small text, and a small model that learns it.
 
@@ -26,7 +28,9 @@ pub mod golden;
 pub mod gradients;
 pub mod header;
 pub mod paths;
+pub mod random_adapters;
 pub mod search;
+pub mod soak;
 pub mod temp_folder;
 pub mod texts;
 pub mod training;

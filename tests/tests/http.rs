@@ -14,6 +14,7 @@ use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions};
 use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, ModelOptions, SessionOptions};
 use siskin_serve::{ServedModel, Server, ServerOptions, ShutdownHandle};
 use siskin_tests::golden::{load, model};
+use siskin_tests::random_adapters;
 use siskin_tests::temp_folder::TempFolder;
 
 /// A running server. Its usual model is a tiny one without a tokenizer: prompts are tokens, and texts are empty.
@@ -161,7 +162,7 @@ fn requests_have_the_tokens_of_sessions() {
 #[test]
 fn adapters_are_selected_as_models() {
     let file = load("llama").file;
-    let adapters = request_adapters::adapters(&file);
+    let adapters = random_adapters::adapters(&file);
     let models = request_adapters::single(&file, &adapters);
     let model =
         Model::with_adapters(file, &adapters, &ModelOptions { threads: 2, ..Default::default() }).unwrap();

@@ -4,6 +4,7 @@
 
 mod disk_cache;
 mod sessions;
+mod soak;
 mod structured_output;
 
 use siskin::sample::SamplerOptions;

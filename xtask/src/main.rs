@@ -24,6 +24,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     commands::arm::SUBCOMMAND,
     commands::model::SUBCOMMAND,
     commands::demo::SUBCOMMAND,
+    commands::soak::SUBCOMMAND,
     commands::bench_kernels::SUBCOMMAND,
     commands::bench_peers::SUBCOMMAND,
     commands::counts::SUBCOMMAND,

@@ -13,6 +13,9 @@ public struct EncoderOptions: Sendable, Hashable {
     public var onOverflow: OverflowMode
     /// How hidden states are pooled into an embedding. Default: the pooling that the model was trained with.
     public var pooling: Pooling?
+    /// When texts of `classify` and `rerank` leave the model before its last layer; `nil`: never. Needs a model with
+    /// classification heads on intermediate layers.
+    public var earlyExit: EarlyExit?
 
     /// Creates options.
     public init(
@@ -20,13 +23,35 @@ public struct EncoderOptions: Sendable, Hashable {
         maxBatchTokens: Int? = nil,
         kvCacheType: KVCacheType? = nil,
         onOverflow: OverflowMode = .error,
-        pooling: Pooling? = nil
+        pooling: Pooling? = nil,
+        earlyExit: EarlyExit? = nil
     ) {
         self.useHead = useHead
         self.maxBatchTokens = maxBatchTokens
         self.kvCacheType = kvCacheType
         self.onOverflow = onOverflow
         self.pooling = pooling
+        self.earlyExit = earlyExit
+    }
+}
+
+/// When a text has passed enough layers to be classified.
+public enum EarlyExit: Sendable, Hashable {
+    /// When the most likely class has at least this probability.
+    case confidence(Float)
+    /// When the entropy of the classes is below this, in nats (DeeBERT).
+    case entropy(Float)
+    /// When this many consecutive heads agree with the one before them (PABEE).
+    case patience(Int)
+
+    func apply(to encoder: OpaquePointer) throws(SiskinError) {
+        let (criterion, threshold) =
+            switch self {
+            case .confidence(let probability): (SISKIN_EXIT_CONFIDENCE, probability)
+            case .entropy(let nats): (SISKIN_EXIT_ENTROPY, nats)
+            case .patience(let heads): (SISKIN_EXIT_PATIENCE, Float(heads))
+            }
+        try check(siskin_encoder_set_early_exit(encoder, criterion, threshold))
     }
 }
 

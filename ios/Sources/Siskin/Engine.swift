@@ -44,8 +44,20 @@ public final class Engine: Sendable {
                     }
                 }
             }
-            return ServedModel(engine: self, number: number)
+            return ServedModel(engine: self, number: number, capabilities: try model.info().capabilities)
         }
+    }
+
+    /// Returns `model` on the engine's threads: its sessions, encoders, seq2seq generators and transcribers take turns with
+    /// the engine's forward passes instead of competing for the cores. Both share their weights, and either can be closed
+    /// first.
+    public func attach(_ model: Model) throws(SiskinError) -> Model {
+        let attached = try handle.use { engine throws(SiskinError) in
+            try model.handle.use { model throws(SiskinError) in
+                try makeHandle { siskin_engine_attach_model(engine, model, &$0) }
+            }
+        }
+        return Model(handle: NativeHandle(attached, "model", free: { siskin_model_free($0) }))
     }
 
     /// Rejects further requests with `SiskinError.Code.overloaded` from now on, waits until the others have ended, and
@@ -63,9 +75,12 @@ public final class Engine: Sendable {
 public struct ServedModel: Sendable {
     /// The engine.
     public let engine: Engine
-    private let number: UInt32
+    let number: UInt32
+    let capabilities: Set<Capability>
 
-    init(engine: Engine, number: UInt32) { (self.engine, self.number) = (engine, number) }
+    init(engine: Engine, number: UInt32, capabilities: Set<Capability>) {
+        (self.engine, self.number, self.capabilities) = (engine, number, capabilities)
+    }
 
     /// Submits a prompt and returns the text of the response. Canceling the task cancels the request. A response that is
     /// canceled, or whose timeout expires, throws `SiskinError.Code.canceled`.

@@ -36,6 +36,23 @@ public actor Session {
         }
     }
 
+    /// Creates a session on an engine: its forward passes are shared with requests and with other sessions. Its keys and
+    /// values take a part of the model's KV cache until it is closed. Options of memory have no effect: the context length,
+    /// the KV cache type and the window are those of the `ServedModelOptions`.
+    public init(model: ServedModel, options: SessionOptions = SessionOptions()) async throws(SiskinError) {
+        capabilities = model.capabilities
+        runner = try await runInBackground { _ throws(SiskinError) in
+            let options = try options.makeNative()
+            let session = try model.engine.handle.use { engine throws(SiskinError) in
+                try options.use { options throws(SiskinError) in
+                    try makeHandle { siskin_engine_session_new(engine, model.number, options, &$0) }
+                }
+            }
+            let handle = NativeHandle(session, "session", free: { siskin_session_free($0) })
+            return try CallRunner(handle, makeCancelHandle: { siskin_session_cancel_handle($0, &$1) })
+        }
+    }
+
     private init(runner: CallRunner, capabilities: Set<Capability>) {
         (self.runner, self.capabilities) = (runner, capabilities)
     }

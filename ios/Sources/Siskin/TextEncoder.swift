@@ -22,6 +22,7 @@ public actor TextEncoder {
                 let (mode, overlap) = try options.onOverflow.makeNative()
                 try check(siskin_encoder_set_overflow(encoder, mode, overlap))
                 try options.pooling?.apply(to: encoder)
+                try options.earlyExit?.apply(to: encoder)
             }
             return try CallRunner(handle, makeCancelHandle: { siskin_encoder_cancel_handle($0, &$1) })
         }
@@ -68,6 +69,22 @@ public actor TextEncoder {
                 siskin_encoder_prediction(encoder, index, 0, &$0)
             }
             return prediction.score
+        }
+    }
+
+    /// Returns how many layers each text of the last call of `classify` or `rerank` passed, with
+    /// `EncoderOptions.earlyExit`.
+    public func layers() async throws(SiskinError) -> [Int] {
+        try await runner.run { encoder throws(SiskinError) in
+            var count = 0
+            try check(siskin_encoder_result_count(encoder, &count))
+            var all: [Int] = []
+            for index in 0..<count {
+                var layers = 0
+                try check(siskin_encoder_layers(encoder, index, &layers))
+                all.append(layers)
+            }
+            return all
         }
     }
 

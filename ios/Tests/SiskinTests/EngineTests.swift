@@ -42,6 +42,32 @@ final class EngineTests: XCTestCase {
         }
     }
 
+    func testSessionsOfAnEngineAnswerAsOthersDo() async throws {
+        let model = try await chatModel()
+        let engine = try Engine(options: EngineOptions(threads: 2, backgroundThread: true))
+        let served = try await engine.add(model, options: ServedModelOptions(context: 128))
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for prompt in prompts {
+                group.addTask {
+                    let own = try await Session(model: model, options: greedy())
+                    let shared = try await Session(model: served, options: greedy())
+                    let expected = try await collect(own.chat(prompt)).text
+                    let answer = try await collect(shared.chat(prompt)).text
+                    XCTAssertEqual(answer, expected)
+                }
+            }
+            try await group.waitForAll()
+        }
+        let own = try await Session(model: model, options: greedy())
+        let attached = try await Session(model: engine.attach(model), options: greedy())
+        let expected = try await collect(own.chat(prompts[1])).text
+        let answer = try await collect(attached.chat(prompts[1])).text
+        XCTAssertEqual(answer, expected)
+        try await engine.drain(milliseconds: 1000)
+        let late = try await Session(model: served)
+        await assertThrows(.overloaded) { try await late.prompt("One more") }
+    }
+
     func testGenerationsReportTokensAndReasonsAndCanBeCanceled() async throws {
         let model = try await chatModel()
         let engine = try Engine()

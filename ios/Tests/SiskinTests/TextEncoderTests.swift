@@ -48,6 +48,24 @@ final class TextEncoderTests: XCTestCase {
         await assertThrows(.unsupported) { try await encoder.classify(["x"]) }
     }
 
+    func testEarlyExit() async throws {
+        func exits(_ earlyExit: EarlyExit?) async throws -> TextEncoder {
+            try await encoder("exits", EncoderOptions(useHead: true, earlyExit: earlyExit))
+        }
+        let texts = ["good", "bad and long"]
+        let whole = try await exits(nil).classify(texts)
+        let patient = try await exits(.entropy(0))
+        let same = try await patient.classify(texts)
+        XCTAssertEqual(same.map { $0.map(\.score) }, whole.map { $0.map(\.score) })
+        let layers = try await patient.layers()
+        XCTAssertTrue(layers.allSatisfy { $0 > 2 })
+        let hasty = try await exits(.confidence(0))
+        _ = try await hasty.classify(texts)
+        let first = try await hasty.layers()
+        XCTAssertEqual(first, [1, 1])
+        await assertThrows(.argument) { try await exits(.patience(0)) }
+    }
+
     func testPooling() async throws {
         func embed(_ pooling: Pooling?) async throws -> [Float] {
             try await encoder("vectors", EncoderOptions(pooling: pooling)).embed("the sky is blue")

@@ -12,10 +12,11 @@ use std::process::ExitCode;
 /// A model's name, its source in `tests/data`, and its tokenizer.
 type Recipe = (&'static str, &'static str, fn() -> Value);
 
-const MODELS: [Recipe; 6] = [
+const MODELS: [Recipe; 7] = [
     ("chat", "golden/llama", bytes),
     ("vectors", "golden-texts/bert", letters),
     ("classes", "golden-texts/bert-classes", letters),
+    ("exits", "golden-exits/pabee", letters),
     ("labels", "golden-texts/bert-labels", letters),
     ("answers", "golden-texts/bert-answer", letters),
     ("translates", "golden-texts/marian", letters),

@@ -281,7 +281,7 @@ fn attached_models_compute_the_same() {
         session.encode(&source).unwrap();
         session.prefill(&[0]).unwrap();
         let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
-        let embeddings = encoder.embed_tokens(&[source.clone()], &EmbedOptions::of(&model).unwrap()).unwrap();
+        let embeddings = encoder.embed_tokens(std::slice::from_ref(&source), &EmbedOptions::of(&model).unwrap()).unwrap();
         (session.logits().to_vec(), embeddings.concat())
     });
     assert_eq!(own, attached);

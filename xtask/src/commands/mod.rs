@@ -24,5 +24,6 @@ pub(crate) mod quality;
 mod schemas;
 mod serve;
 pub(crate) mod size;
+pub(crate) mod soak;
 pub(crate) mod test;
 mod wheels;

@@ -27,6 +27,28 @@ static void set_pooling(JNIEnv *env, CLASS, jlong encoder, jint pooling, jboolea
     throw_if_error(env, siskin_encoder_set_pooling(ENCODER(encoder), (uint32_t)pooling, normalize, (size_t)dimensions));
 }
 
+static void set_early_exit(JNIEnv *env, CLASS, jlong encoder, jint criterion, jfloat threshold) {
+    throw_if_error(env, siskin_encoder_set_early_exit(ENCODER(encoder), (uint32_t)criterion, threshold));
+}
+
+// Packs how many layers each text of the last call passed.
+static jbyteArray layers(JNIEnv *env, CLASS, jlong encoder) {
+    size_t count = 0;
+    struct packer packer;
+    if (throw_if_error(env, siskin_encoder_result_count(ENCODER(encoder), &count))) return NULL;
+    pack_begin(&packer);
+    pack_u32(&packer, (uint32_t)count);
+    for (size_t i = 0; i < count; i++) {
+        size_t passed = 0;
+        if (throw_if_error(env, siskin_encoder_layers(ENCODER(encoder), i, &passed))) {
+            pack_free(&packer);
+            return NULL;
+        }
+        pack_u32(&packer, (uint32_t)passed);
+    }
+    return pack_end(env, &packer);
+}
+
 static jobjectArray new_vectors(JNIEnv *env, siskin_encoder *encoder, jsize count) {
     jobjectArray all = (*env)->NewObjectArray(env, count, jvm.float_array, NULL);
     for (jsize i = 0; all != NULL && i < count; i++) {
@@ -136,6 +158,8 @@ static const JNINativeMethod METHODS[] = {
     METHOD("cancelHandle", "(J)J", encoder_cancel_handle),
     METHOD("setOverflowMode", "(JII)V", set_overflow_mode),
     METHOD("setPooling", "(JIZI)V", set_pooling),
+    METHOD("setEarlyExit", "(JIF)V", set_early_exit),
+    METHOD("layers", "(J)[B", layers),
     METHOD("embed", "(J[[B)[[F", embed),
     METHOD("classify", "(J[[B)[B", classify),
     METHOD("rerank", "(J[B[[B)[B", rerank),

@@ -20,6 +20,19 @@ static jint engine_add_model(JNIEnv *env, CLASS, jlong engine, jlong model, jlon
     return (jint)number;
 }
 
+static jlong engine_new_session(JNIEnv *env, CLASS, jlong engine, jint model, jlong options) {
+    siskin_session *session = NULL;
+    throw_if_error(env, siskin_engine_session_new(ENGINE(engine), (uint32_t)model,
+                                                  HANDLE(const siskin_session_options, options), &session));
+    return (jlong)(intptr_t)session;
+}
+
+static jlong engine_attach_model(JNIEnv *env, CLASS, jlong engine, jlong model) {
+    siskin_model *attached = NULL;
+    throw_if_error(env, siskin_engine_attach_model(ENGINE(engine), HANDLE(const siskin_model, model), &attached));
+    return (jlong)(intptr_t)attached;
+}
+
 static jlong engine_submit(JNIEnv *env, CLASS, jlong engine, jint model, jbyteArray array, jlong options) {
     siskin_generation *generation = NULL;
     struct bytes text;
@@ -105,6 +118,8 @@ static void engine_free(UNUSED_ENV, CLASS, jlong engine) {
 static const JNINativeMethod METHODS[] = {
     METHOD("create", "(J)J", engine_new),
     METHOD("addModel", "(JJJ)I", engine_add_model),
+    METHOD("newSession", "(JIJ)J", engine_new_session),
+    METHOD("attachModel", "(JJ)J", engine_attach_model),
     METHOD("submit", "(JI[BJ)J", engine_submit),
     METHOD("submitMessages", "(JI[BJ)J", engine_submit_messages),
     METHOD("submitChat", "(JI[B[BJ)J", engine_submit_chat),

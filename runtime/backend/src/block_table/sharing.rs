@@ -55,6 +55,12 @@ impl BlockTable {
         Ok(())
     }
 
+    /// Returns the number of blocks of all groups, and how many of them are free.
+    pub fn block_counts(&self) -> (usize, usize) {
+        let counts = self.layout.groups.iter().zip(&self.groups);
+        counts.fold((0, 0), |(all, free), (layout, pool)| (all + layout.block_count, free + pool.free().len()))
+    }
+
     /// Returns how many blocks of the groups with full attention would be free without the sequences `ids`: the smallest
     /// number of a group.
     pub fn free_blocks_without(&self, ids: &[SequenceId]) -> usize {

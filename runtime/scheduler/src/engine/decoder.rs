@@ -78,6 +78,10 @@ pub struct SchedulerStats {
     pub drafted_tokens: u64,
     /// Those of them that were right.
     pub accepted_tokens: u64,
+    /// Blocks of the KV cache.
+    pub kv_blocks: usize,
+    /// Those of them that are free now; cached prefixes hold others, which requests can take.
+    pub free_kv_blocks: usize,
 }
 
 /// A request that the scheduler has not seen yet.
@@ -156,7 +160,11 @@ impl ModelRunner for DecoderRunner {
     }
 
     fn close(&mut self, is_over: &dyn Fn() -> bool) {
-        self.cache.write_to_store(&self.context.lock(), is_over);
+        self.guarded(|runner, context| {
+            runner.cache.write_to_store(context, is_over);
+            runner.cache.clear(context);
+            true
+        });
     }
 }
 
@@ -185,11 +193,14 @@ impl DecoderRunner {
         }
     }
 
-    fn stats(&self) -> SchedulerStats {
+    fn stats(&self, context: &Context) -> SchedulerStats {
+        let (kv_blocks, free_kv_blocks) = context.block_table().block_counts();
         let (running, waiting) = self.scheduler.counts();
         SchedulerStats {
             running,
             waiting,
+            kv_blocks,
+            free_kv_blocks,
             cached_prefixes: self.cache.prefixes(),
             prefix_queried_tokens: self.cache.stats.queried_tokens,
             prefix_hit_tokens: self.cache.stats.hit_tokens,
@@ -218,7 +229,7 @@ impl DecoderRunner {
         });
         let wait = self.scheduler.predicted_wait().as_micros();
         self.inbox.predicted_wait.store(u64::try_from(wait).unwrap_or(u64::MAX), Ordering::Relaxed);
-        *lock(&self.inbox.stats) = self.stats();
+        *lock(&self.inbox.stats) = self.stats(&context);
         done
     }
 

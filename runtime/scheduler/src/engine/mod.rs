@@ -299,7 +299,7 @@ impl TokenEngine {
     }
 
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
-    /// Then cached prefixes are written to the [`PrefixStore`]s of the models, for about ten seconds at most.
+    /// Then cached prefixes are written to the [`PrefixStore`]s of the models, for about ten seconds at most, and removed.
     pub fn drain(&self, limit: Duration) {
         let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
         let queues: Vec<_> = lock(&self.shared.queues).clone();

@@ -175,6 +175,18 @@ impl ModelProperties {
     }
 }
 
+impl ModelProperties {
+    /// Rejects an early-exit criterion that is out of range, or any if the model has no heads for it.
+    fn check_early_exit(&self, early: Option<ExitCriterion>) -> Result<()> {
+        let Some(early) = early else { return Ok(()) };
+        early.check()?;
+        if self.exits {
+            return Ok(());
+        }
+        Err(Error::unsupported("model", "it has no classification heads on intermediate layers"))
+    }
+}
+
 impl Model {
     /// Creates an encoder for whole sequences.
     pub fn encoder(&self, options: EncoderOptions) -> Result<Encoder> {
@@ -206,13 +218,7 @@ impl Encoder {
             return Err(Error::unsupported("model", message));
         };
         model.loaded().check_cache(options.cache, None)?;
-        if let Some(early) = options.early {
-            early.check()?;
-            if !facts.exits {
-                let message = "it has no classification heads on intermediate layers";
-                return Err(Error::unsupported("model", message));
-            }
-        }
+        facts.check_early_exit(options.early)?;
         let bare = model.external_model().is_none_or(|engine| engine.interface().hidden.is_some());
         if !options.head && !bare {
             let message = "it does not output hidden states; it was exported with its head";
@@ -294,6 +300,21 @@ impl Encoder {
     /// Returns the maximum number of tokens per batch, except for longer texts.
     pub(crate) fn batch_rows(&self) -> usize {
         self.options.batch
+    }
+
+    /// Sets when a text has passed enough layers to be classified; `None`: after all.
+    ///
+    /// # Errors
+    /// If the criterion is out of range, or the model has no heads on intermediate layers; nothing changes then.
+    pub fn set_early_exit(&mut self, early: Option<ExitCriterion>) -> Result<()> {
+        self.facts.check_early_exit(early)?;
+        if self.options.early.is_some() != early.is_some() {
+            // Its passes are those of the other kind.
+            self.context = None;
+            self.sequences.clear();
+        }
+        self.options.early = early;
+        Ok(())
     }
 
     /// Returns a handle that cancels a running call from any thread.

@@ -32,6 +32,12 @@ public class EncoderOptions {
     /** The number of leading dimensions to keep, for Matryoshka models. Default: all. */
     public var dimensions: Int? = null
 
+    /**
+     * When texts of [Encoder.classify] and [Encoder.rerank] leave the model before its last layer; `null`: never. Needs a
+     * model with classification heads on intermediate layers.
+     */
+    public var earlyExit: EarlyExit? = null
+
     internal fun create(model: Long): Encoder {
         val maxTokens = maxBatchTokens?.let { positive("maxBatchTokens", it) } ?: 0
         val encoder = Encoder(NativeEncoder.create(model, useHead, maxTokens, kvCacheType?.code ?: 0))
@@ -50,6 +56,7 @@ public class EncoderOptions {
             val dimensions = dimensions?.let { positive("dimensions", it) } ?: 0
             NativeEncoder.setPooling(encoder, pooling?.code ?: 0, normalize ?: true, dimensions)
         }
+        earlyExit?.let { NativeEncoder.setEarlyExit(encoder, it.code, it.threshold) }
     }
 }
 
@@ -68,6 +75,18 @@ public sealed class OverflowMode(internal val code: Int) {
     ) : OverflowMode(2)
 
     internal fun overlapTokens(): Int = if (this is Window) nonNegative("overlap", overlap) else 0
+}
+
+/** When a text has passed enough layers to be classified. */
+public sealed class EarlyExit(internal val code: Int, internal val threshold: Float) {
+    /** When the most likely class has at least this probability. */
+    public data class Confidence(public val probability: Float) : EarlyExit(1, probability)
+
+    /** When the entropy of the classes is below this, in nats (DeeBERT). */
+    public data class Entropy(public val nats: Float) : EarlyExit(2, nats)
+
+    /** When this many consecutive heads agree with the one before them (PABEE). */
+    public data class Patience(public val heads: Int) : EarlyExit(3, heads.toFloat())
 }
 
 /** How hidden states are pooled into one vector. */
@@ -153,6 +172,12 @@ public class Encoder internal constructor(pointer: Long) :
         read(null, NativeEncoder.fillMask(pointer, text.encodeToByteArray(), positive("count", count)))
     }
 
+    /**
+     * Returns how many layers each text of the last call of [classify] or [rerank] passed, with
+     * [EncoderOptions.earlyExit].
+     */
+    public suspend fun layers(): List<Int> = call { Unpacker(NativeEncoder.layers(it)).run { List(int()) { int() } } }
+
     /** Blocking variant of [embed], for Java. Interrupting the thread cancels the call. */
     @Throws(InterruptedException::class)
     public fun embedBlocking(texts: List<String>): List<FloatArray> = runBlocking { embed(texts) }
@@ -231,6 +256,10 @@ internal object NativeEncoder {
     @JvmStatic external fun setOverflowMode(encoder: Long, mode: Int, overlap: Int)
 
     @JvmStatic external fun setPooling(encoder: Long, pooling: Int, normalize: Boolean, dimensions: Int)
+
+    @JvmStatic external fun setEarlyExit(encoder: Long, criterion: Int, threshold: Float)
+
+    @JvmStatic external fun layers(encoder: Long): ByteArray
 
     @JvmStatic external fun embed(encoder: Long, texts: Array<ByteArray>): Array<FloatArray>
 

@@ -32,7 +32,7 @@ public class Engine internal constructor(pointer: Long) :
                     options.withNative { NativeEngine.addModel(engine, pointer, it) }
                 }
             }
-            ServedModel(this, number)
+            ServedModel(this, number, Capability.CHAT in model.info.capabilities)
         }
 
     /** Adds a decoder-only model: `engine.add(model) { context = 4096 }`. */
@@ -44,6 +44,15 @@ public class Engine internal constructor(pointer: Long) :
     @Throws(InterruptedException::class)
     public fun addBlocking(model: Model, options: ServedModelOptions = ServedModelOptions()): ServedModel =
         runBlocking { add(model, options) }
+
+    /**
+     * Returns [model] on the engine's threads: its sessions, encoders, seq2seq generators and transcribers take turns
+     * with the engine's forward passes instead of competing for the cores. Both share their weights, and either can be
+     * closed first.
+     */
+    public fun attach(model: Model): Model = native.withPointer { engine ->
+        model.native.withPointer { Model(NativeEngine.attachModel(engine, it)) }
+    }
 
     /**
      * Rejects further requests with [SiskinException.Overloaded] from now on, waits until the others have ended, and
@@ -74,7 +83,28 @@ public class ServedModel internal constructor(
     /** The engine. */
     public val engine: Engine,
     private val number: Int,
+    private val hasChatTemplate: Boolean,
 ) {
+    /**
+     * Creates a session, whose forward passes are shared with requests and with other sessions of the engine. Its keys
+     * and values take a part of the model's KV cache until it is closed. Options of memory have no effect: the context
+     * length, the KV cache type and the window are those of the [ServedModelOptions]. The session keeps the engine alive.
+     */
+    public suspend fun session(options: SessionOptions): Session = runInBackground({}, Handle::close) {
+        engine.native.withPointer { pointer ->
+            options.withNative { Session(NativeEngine.newSession(pointer, number, it), hasChatTemplate) }
+        }
+    }
+
+    /** Creates a session: `served.session { maxTokens = 100 }`. */
+    public suspend fun session(options: SessionOptions.() -> Unit = {}): Session =
+        session(SessionOptions().apply(options))
+
+    /** Blocking variant of [session], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun sessionBlocking(options: SessionOptions = SessionOptions()): Session = runBlocking { session(options) }
+
     /**
      * Streams the response to a prompt in whole characters: see [submit]. The request is submitted when the flow is
      * collected, and canceled with the collector. Throws [SiskinException.Canceled] if its timeout expires, or if
@@ -196,6 +226,10 @@ internal object NativeEngine {
     @JvmStatic external fun create(options: Long): Long
 
     @JvmStatic external fun addModel(engine: Long, model: Long, options: Long): Int
+
+    @JvmStatic external fun newSession(engine: Long, model: Int, options: Long): Long
+
+    @JvmStatic external fun attachModel(engine: Long, model: Long): Long
 
     @JvmStatic external fun submit(engine: Long, model: Int, text: ByteArray, options: Long): Long
 

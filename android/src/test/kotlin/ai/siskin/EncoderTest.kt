@@ -39,6 +39,26 @@ class EncoderTest {
     }
 
     @Test
+    fun `texts leave the model early`() = runTest {
+        val texts = listOf("good", "bad and long")
+        val whole = withEncoder("exits", { useHead = true }) { it.classify(texts) }
+        withEncoder("exits", { useHead = true; earlyExit = EarlyExit.Entropy(0f) }) { encoder ->
+            assertEquals(whole, encoder.classify(texts))
+            assertTrue(encoder.layers().all { it > 2 })
+        }
+        withEncoder("exits", { useHead = true; earlyExit = EarlyExit.Confidence(0f) }) { encoder ->
+            encoder.classify(texts)
+            assertEquals(listOf(1, 1), encoder.layers())
+        }
+        withModel("exits") { model ->
+            assertThrows<SiskinException.Argument> { model.encoder { useHead = true; earlyExit = EarlyExit.Patience(0) } }
+        }
+        withModel("classes") { model ->
+            assertThrows<SiskinException.Unsupported> { model.encoder { useHead = true; earlyExit = EarlyExit.Patience(1) } }
+        }
+    }
+
+    @Test
     fun `embeddings match PyTorch`() = runTest {
         assumeNotNull(resource("siskin.minilm"))
         val sentences = jsonStrings(File(resource("siskin.data"), "embeddings/minilm.json").readText())

@@ -48,6 +48,31 @@ class EngineTest {
     }
 
     @Test
+    fun `sessions of an engine answer as others do`() = runTest {
+        withModel("chat") { model ->
+            val expected = prompts.map { prompt ->
+                model.greedySession(24).use { it.chat(prompt).toList().joinToString("") }
+            }
+            val greedy = SessionOptions().apply { sampler = Sampler().apply { temperature = 0.0 }; maxTokens = 24 }
+            Engine.create { threads = 2; backgroundThread = true }.use { engine ->
+                val served = engine.add(model) { context = 128 }
+                val answers = prompts.map { prompt ->
+                    async { served.session(greedy).use { it.chat(prompt).toList().joinToString("") } }
+                }
+                assertEquals(expected, answers.awaitAll())
+                assertEquals(expected[0], served.sessionBlocking(greedy).use { it.chat(prompts[0]).toList().joinToString("") })
+                engine.attach(model).use { attached ->
+                    assertEquals(expected[1], attached.session(greedy).use { it.chat(prompts[1]).toList().joinToString("") })
+                }
+                served.session().use { session ->
+                    engine.drain(1_000)
+                    assertThrows<SiskinException.Overloaded> { session.prompt("One more") }
+                }
+            }
+        }
+    }
+
+    @Test
     fun `generations report tokens and reasons and can be canceled`() = runTest {
         withModel("chat") { model ->
             val engine = Engine.create()
