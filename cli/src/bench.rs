@@ -2,6 +2,7 @@
 
 mod encoder;
 mod encoder_decoder;
+mod engine;
 mod sequences;
 mod speculate;
 
@@ -10,6 +11,7 @@ use crate::memory;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, round};
 use crate::table::{self, ReportField};
+use engine::SessionEngine;
 use serde_json::{Value, json};
 use siskin::encoder::EncoderInput;
 use siskin::{Error, Model, Result, Session, SessionOptions};
@@ -55,6 +57,9 @@ pub(crate) struct Args {
     /// Number of sequences to decode as a batch; the decode speed is the total over all of them
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     sequences: u16,
+    /// Measure sessions on an engine, which share forward passes; with --sequences, one session per thread
+    #[arg(long)]
+    engine: bool,
     /// Batch size (number of texts), for encoders
     #[arg(long, default_value_t = 1, value_name = "N")]
     texts: usize,
@@ -88,6 +93,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::argument("--sequences", "no effect with --generate 0"));
     }
     args.model_args.options()?;
+    if args.engine && args.speculate.is_some() {
+        return Err(Error::argument("--engine", "no effect with --speculate, which always uses an engine"));
+    }
     if args.draft.is_given() && args.speculate.is_none() {
         return Err(Error::argument("--draft-model, --draft-skip-layers", "no effect without --speculate"));
     }
@@ -101,14 +109,22 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let start = Instant::now();
     let model = open.model(&args.model, &args.model_args)?;
     let open_ms = milliseconds(start);
+    if args.engine && model.graphs().encoder.is_some() {
+        return Err(Error::argument("--engine", "only decoder-only models run on an engine"));
+    }
     match (&model.graphs().encoder, &model.graphs().decoder) {
         (_, None) => return encoder::report(args, &model, open_ms, start),
         (Some(_), Some(_)) => return encoder_decoder::report(args, &model, open_ms, start),
         (None, Some(_)) => {}
     }
     let context = args.depth + args.prompt.max(args.generate).max(FIRST_PROMPT);
-    let mut session =
-        model.session(SessionOptions { context, cache: args.model_args.kv, ..SessionOptions::default() })?;
+    let options = SessionOptions { context, cache: args.model_args.kv, ..SessionOptions::default() };
+    let count = usize::from(args.sequences);
+    let engine = args.engine.then(|| SessionEngine::new(&model, options.clone(), count)).transpose()?;
+    let mut session = match &engine {
+        Some(engine) => engine.session()?,
+        None => model.session(options)?,
+    };
     let ids = ids(context, &model)?;
     session.prefill(&ids[..FIRST_PROMPT])?;
     let first_token_ms = milliseconds(start);
@@ -123,6 +139,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt > 0 {
         let ids = &ids[..args.prompt];
         add("prompt_tok_s", measure(args, &mut session, ids, |session| session.prefill(ids))?.into());
+    }
+    if let Some(engine) = engine.filter(|_| args.sequences > 1 && args.generate > 0) {
+        drop(session);
+        report.extend(decoded(args, engine.decode(args, &ids)?));
+        return finish(args, &model, report);
     }
     finish_with_decode(args, &model, session, &ids, None, report)
 }

@@ -219,7 +219,8 @@ pub unsafe extern "C" fn siskin_encoder_layers(
     unsafe {
         guard::shared(encoder, |state| {
             let layers = output("layers", layers)?;
-            let none = || PendingError::argument("index", format!("no text {index} was classified with early exit"));
+            let none =
+                || PendingError::argument("index", format!("no text {index} was classified with early exit"));
             layers.write(*state.encoder.layers().get(index).ok_or_else(none)?);
             Ok(())
         })

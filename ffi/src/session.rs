@@ -252,9 +252,7 @@ pub unsafe extern "C" fn siskin_session_fork(
     // SAFETY: pointer contract: `session` is null or live; `out` is null or writable.
     unsafe {
         guard::create(out, || {
-            borrow(session, |state| {
-                Ok(SessionState::create(state.session.fork()?, state.max_tokens))
-            })
+            borrow(session, |state| Ok(SessionState::create(state.session.fork()?, state.max_tokens)))
         })
     }
 }

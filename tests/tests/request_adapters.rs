@@ -6,8 +6,8 @@ use siskin::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
 use siskin::file::File;
 use siskin::serving::{Admission, SchedulingOptions};
 use siskin::{
-    AdapterSlot, BatchEntry, DeviceKind, ErrorKind, KvBudget, Model, ModelOptions,
-    NamedAdapter, OutputRows, SessionOptions,
+    AdapterSlot, BatchEntry, DeviceKind, ErrorKind, KvBudget, Model, ModelOptions, NamedAdapter, OutputRows,
+    SessionOptions,
 };
 use siskin_tests::extent::cases;
 use siskin_tests::random_adapters::adapters;

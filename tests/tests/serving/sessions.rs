@@ -9,7 +9,8 @@ use siskin::serving::{
     ServedModelOptions,
 };
 use siskin::{
-    CpuFeatures, DeviceKind, ErrorKind, GenerateOptions, GenerationStep, KvBudget, Model, Session, SessionOptions,
+    CpuFeatures, DeviceKind, ErrorKind, GenerateOptions, GenerationStep, KvBudget, Model, Session,
+    SessionOptions,
 };
 use siskin_tests::golden::{self, load};
 use siskin_tests::texts;
@@ -130,9 +131,7 @@ fn forks_scores_searches_and_snapshots_are_those_of_other_sessions() {
             let search = SearchOptions { beams: 3, max_tokens: 6, ..SearchOptions::default() };
             let found = session.search(&search).unwrap();
             let mut scored = Vec::new();
-            session
-                .score(&prompt(&model, 9, 8), &mut |_, logits| scored.push(logits[0].to_bits()))
-                .unwrap();
+            session.score(&prompt(&model, 9, 8), &mut |_, logits| scored.push(logits[0].to_bits())).unwrap();
             let saved = session.save().unwrap();
             let after = two_turns(&mut session, 6);
             session.restore(&saved).unwrap();
@@ -281,7 +280,8 @@ fn attached_models_compute_the_same() {
         session.encode(&source).unwrap();
         session.prefill(&[0]).unwrap();
         let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
-        let embeddings = encoder.embed_tokens(std::slice::from_ref(&source), &EmbedOptions::of(&model).unwrap()).unwrap();
+        let embeddings =
+            encoder.embed_tokens(std::slice::from_ref(&source), &EmbedOptions::of(&model).unwrap()).unwrap();
         (session.logits().to_vec(), embeddings.concat())
     });
     assert_eq!(own, attached);

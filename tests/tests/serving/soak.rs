@@ -17,7 +17,8 @@ fn clients_that_misbehave_leave_nothing_behind() {
     ];
     let seconds = if env::test_all() { 30 } else { 4 };
     let report = soak(&models, &answers(&models), 32, Duration::from_secs(seconds));
-    let counts = [&report.counts.answers, &report.counts.sessions, &report.counts.canceled, &report.counts.slow];
+    let counts =
+        [&report.counts.answers, &report.counts.sessions, &report.counts.canceled, &report.counts.slow];
     assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{report:?}");
     assert!(report.prefix_hit_tokens > 0, "{report:?}");
 }

@@ -58,7 +58,8 @@ impl BlockTable {
     /// Returns the number of blocks of all groups, and how many of them are free.
     pub fn block_counts(&self) -> (usize, usize) {
         let counts = self.layout.groups.iter().zip(&self.groups);
-        counts.fold((0, 0), |(all, free), (layout, pool)| (all + layout.block_count, free + pool.free().len()))
+        counts
+            .fold((0, 0), |(all, free), (layout, pool)| (all + layout.block_count, free + pool.free().len()))
     }
 
     /// Returns how many blocks of the groups with full attention would be free without the sequences `ids`: the smallest
@@ -68,7 +69,8 @@ impl BlockTable {
         let free = full.map(|(index, group)| {
             let holders = self.sequences.iter().enumerate().filter(|(id, _)| !ids.contains(id));
             let lists = holders.filter_map(|(_, sequence)| sequence.as_ref()?.blocks.get(index));
-            let mut held: Vec<BlockId> = lists.flatten().copied().filter(|&block| block != NO_BLOCK).collect();
+            let mut held: Vec<BlockId> =
+                lists.flatten().copied().filter(|&block| block != NO_BLOCK).collect();
             held.sort_unstable();
             held.dedup();
             group.block_count.saturating_sub(held.len())

@@ -458,7 +458,8 @@ impl DecoderRunner {
             Some(Ok(Sampled::Token(_))) => ended.push((id, self.length_outcome(id))),
             // The sampler has delivered the end.
             Some(Ok(Sampled::End)) => {
-                self.sessions += usize::from(self.scheduler.request(id).is_some_and(RequestState::is_session));
+                self.sessions +=
+                    usize::from(self.scheduler.request(id).is_some_and(RequestState::is_session));
                 self.remove(context, id, false);
             }
             Some(Err(error)) => ended.push((id, RequestOutcome::Failed(error))),

@@ -123,7 +123,8 @@ impl Scheduler {
 
     /// Appends a request that was checked to the queue.
     pub(crate) fn enqueue(&mut self, now: Duration, spec: RequestSpec) -> RequestId {
-        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter, append_to } = spec;
+        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter, append_to } =
+            spec;
         // The last generated token is not processed.
         let generated = max_tokens.saturating_sub(1);
         let max_length = tokens.len().saturating_add(generated).min(self.limits.request.context_length);
@@ -513,9 +514,8 @@ impl Scheduler {
     /// not preempted too often the last.
     fn victim(&self, id: RequestId, plan: &StepPlan) -> Option<RequestId> {
         let is_planned = |other: &RequestId| plan.entries.iter().any(|entry| entry.request == *other);
-        let idle = |other: &RequestId| {
-            *other != id && self.can_run(*other).is_none() && !self.is_session(*other)
-        };
+        let idle =
+            |other: &RequestId| *other != id && self.can_run(*other).is_none() && !self.is_session(*other);
         if let Some(victim) = self.running.iter().copied().find(idle) {
             return Some(victim);
         }

@@ -11,7 +11,6 @@ mod source;
 
 pub use options::{Seq2SeqGenerateOptions, Seq2SeqOptions};
 
-
 use crate::beam_search::FinishedHypothesis;
 use crate::encoder::OverflowMode;
 use crate::model::Model;

@@ -184,7 +184,11 @@ impl SessionLimits {
 }
 
 /// Locks the context once the model's governor admits a pass; a fork is not blocked while another session is throttled.
-fn ready<'a>(context: &'a FairMutex<Context>, model: &Model, cancel: &CancelHandle) -> MutexGuard<'a, Context> {
+fn ready<'a>(
+    context: &'a FairMutex<Context>,
+    model: &Model,
+    cancel: &CancelHandle,
+) -> MutexGuard<'a, Context> {
     model.governor().wait(cancel.flag());
     let mut context = context.lock();
     context.set_cancel_handle(cancel);

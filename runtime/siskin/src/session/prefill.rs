@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Session, SessionLimits, linked, ready};
-use crate::{ErrorKind, Result};
 use crate::encoder::EncoderInput;
+use crate::{ErrorKind, Result};
 use siskin_backend::context::{Context, OutputRows, SequenceInput};
 use siskin_backend::fair_mutex::FairMutex;
 use siskin_scheduler::request::{RequestSpec, SequenceEnd};
@@ -170,8 +170,7 @@ impl Session {
     pub(super) fn reserve_logits(&mut self) -> Result<()> {
         let SessionLimits { batch, outputs: max, .. } = self.limits;
         let outputs = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
-        let alone =
-            self.engine.is_none() && Arc::strong_count(&self.context) == 1 && self.position() == 0;
+        let alone = self.engine.is_none() && Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && max < outputs {
             let sequences = self.options.forks.saturating_add(1);
             let mut context = self.model.context(&self.options, sequences, outputs)?;

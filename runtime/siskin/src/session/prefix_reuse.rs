@@ -73,8 +73,7 @@ impl Session {
         let common = common.min(tokens.len().saturating_sub(1));
         // RoPE frequencies of a long sequence depend on its length when a token was processed.
         let longest = self.tokens.len().max(tokens.len());
-        let is_rope_scaled =
-            self.limits.rope_scaling_length.is_some_and(|length| longest > length);
+        let is_rope_scaled = self.limits.rope_scaling_length.is_some_and(|length| longest > length);
         if !is_rope_scaled && self.truncate(common).is_ok() {
             return Ok(tokens[common..].to_vec());
         }
