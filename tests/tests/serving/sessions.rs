@@ -139,7 +139,12 @@ fn forks_scores_searches_and_snapshots_are_those_of_other_sessions() {
             // Recurrent states cannot be rewound.
             let rewound = session.rewind(7).map(|()| two_turns(&mut session, 8));
             session.reset();
-            (forked, found, scored, saved, after, rewound, two_turns(&mut session, 2))
+            let tokens = prompt(&model, 4, 9);
+            let bidirectional =
+                session.prefill_bidirectional(&tokens).map(|()| session.logits().to_vec()).ok();
+            session.reset();
+            assert_eq!(session.position(), 0);
+            (bidirectional, forked, found, scored, saved, after, rewound, two_turns(&mut session, 2))
         });
         let [shared, own] = outcomes;
         assert_eq!(shared, own, "{name}");

@@ -55,6 +55,20 @@ impl BlockTable {
         Ok(())
     }
 
+    /// Returns whether each group has free blocks for `tokens` more tokens of a sequence, or is free.
+    pub fn has_room(&self, tokens: usize) -> bool {
+        self.layout.groups.iter().zip(&self.groups).all(|(layout, pool)| {
+            let needed = match pool.kind {
+                // One more, for a copy of a shared block.
+                KvGroupKind::Full | KvGroupKind::SlidingWindow(_) => tokens.div_ceil(BLOCK) + 1,
+                // The states before and after a batch.
+                KvGroupKind::RecurrentState => 2,
+                KvGroupKind::CrossAttention | KvGroupKind::Transient => 0,
+            };
+            pool.free().len() >= needed.min(layout.block_count)
+        })
+    }
+
     /// Returns the number of blocks of all groups, and how many of them are free.
     pub fn block_counts(&self) -> (usize, usize) {
         let counts = self.layout.groups.iter().zip(&self.groups);

@@ -188,9 +188,7 @@ impl RequestCache {
 
     /// Removes cached prefixes until there are free blocks for `tokens` more tokens, or none is left.
     pub(super) fn make_room(&mut self, context: &mut Context, tokens: usize) {
-        // One more, for a copy of a shared block.
-        let blocks = tokens.div_ceil(BLOCK) + 1;
-        while context.block_table().free_blocks_without(&[]) < blocks && self.reclaim(context) {}
+        while !context.block_table().has_room(tokens) && self.reclaim(context) {}
     }
 
     /// Writes cached prefixes to the store, the most recently used first, until `is_over`.

@@ -41,11 +41,20 @@ impl Session {
 
     /// Appends tokens; [`logits`](Self::logits) are those of the last one.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
+        let SessionLimits { rope_scaling_length, .. } = self.limits;
+        match self.engine() {
+            // Frequencies that depend on the length are chosen, and dropped keys are recomputed, for the session alone.
+            Some(_) if self.source.is_none() && rope_scaling_length.is_none() && !self.is_stale => {
+                self.append_on_engine(tokens)
+            }
+            _ => self.prefill_alone(tokens),
+        }
+    }
+
+    /// Appends tokens in passes of their own.
+    fn prefill_alone(&mut self, tokens: &[u32]) -> Result<()> {
         let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
         let batch = self.limits.batch;
-        if self.engine().is_some() && self.source.is_none() && self.limits.rope_scaling_length.is_none() {
-            return self.append_on_engine(tokens);
-        }
         self.forward(tokens, batch, OutputRows::Last, &mut |session, first, context| {
             if last - first < batch {
                 session.copy_from_slice(context.output(0));
@@ -58,7 +67,7 @@ impl Session {
     /// [`SessionOptions::batch`](super::SessionOptions::batch).
     pub fn prefill_bidirectional(&mut self, tokens: &[u32]) -> Result<()> {
         self.context.lock().set_bidirectional_prefix(self.sequence, tokens.len())?;
-        let read = self.prefill(tokens);
+        let read = self.prefill_alone(tokens);
         if read.is_err() {
             // Cannot fail: the session stayed empty.
             let _ = self.context.lock().set_bidirectional_prefix(self.sequence, 0);
@@ -111,7 +120,7 @@ impl Session {
 
     /// Appends tokens in passes of the engine, which requests of others share.
     fn append_on_engine(&mut self, tokens: &[u32]) -> Result<()> {
-        let Some(engine) = linked(self.engine.as_ref()) else { return Ok(()) };
+        let Some(engine) = linked(self.engine.as_ref()).filter(|_| !tokens.is_empty()) else { return Ok(()) };
         self.model.governor().wait(self.cancel.flag());
         let before = self.tokens.len();
         let spec = RequestSpec {
