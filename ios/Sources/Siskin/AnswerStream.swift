@@ -41,11 +41,11 @@ extension Session {
     }
 
     private nonisolated func stream(_ prompt: Prompt) -> AsyncThrowingStream<TextChunk, any Error> {
-        let answer = Answer(prompt)
-        return AsyncThrowingStream { try await self.nextChunk(of: answer, self.runner.register()) }
+        let answer = AnswerIterator(self, prompt)
+        return AsyncThrowingStream { try await answer.next() }
     }
 
-    private func nextChunk(of answer: Answer, _ call: UInt64) async throws(SiskinError) -> TextChunk? {
+    fileprivate func nextChunk(of answer: Answer, _ call: UInt64) async throws(SiskinError) -> TextChunk? {
         if answer.number == nil {
             answer.number = try await retryAfterPause(call, canRepeat: canRepeat(answer.prompt)) {
                 session throws(SiskinError) in
@@ -91,6 +91,19 @@ extension Session {
                 await pauseGate.wait { runner.isCancelled(call) }
             }
         }
+    }
+}
+
+/// The chunks of a response to a prompt.
+struct AnswerIterator: Sendable {
+    private let session: Session
+    private let answer: Answer
+
+    init(_ session: Session, _ prompt: Prompt) { (self.session, answer) = (session, Answer(prompt)) }
+
+    /// Generates the next chunk, and returns it; `nil` after the last.
+    func next() async throws(SiskinError) -> TextChunk? {
+        try await session.nextChunk(of: answer, session.runner.register())
     }
 }
 

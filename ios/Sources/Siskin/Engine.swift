@@ -100,13 +100,9 @@ public struct ServedModel: Sendable {
     }
 
     private func wholeText(of generation: Generation) async throws(SiskinError) -> String {
-        var text = ""
-        while let chunk = try await generation.next() { text += chunk.text }
-        switch await generation.finishReason {
-        case .canceled: throw SiskinError(.canceled, location: "request", message: "was canceled")
-        case .timeout: throw SiskinError(.canceled, location: "request", message: "its timeout expired")
-        default: return text
-        }
+        let response = try await FinishedResponse(generation)
+        try response.checkCancellation()
+        return response.text
     }
 
     /// Submits a prompt, which becomes a user message if the model has a chat template, and otherwise a text to continue.

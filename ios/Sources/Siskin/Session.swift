@@ -13,6 +13,8 @@ public actor Session {
     /// The capabilities of the model.
     let capabilities: Set<Capability>
     private let executor = SerialQueueExecutor("session")
+    /// What responses must be.
+    private(set) var structuredOutput: StructuredOutput?
     /// The index of the current prompt.
     private var currentPrompt = 0
     /// Whether a chunk has reported the finish reason.
@@ -53,8 +55,8 @@ public actor Session {
         }
     }
 
-    private init(runner: CallRunner, capabilities: Set<Capability>) {
-        (self.runner, self.capabilities) = (runner, capabilities)
+    private init(runner: CallRunner, capabilities: Set<Capability>, structuredOutput: StructuredOutput?) {
+        (self.runner, self.capabilities, self.structuredOutput) = (runner, capabilities, structuredOutput)
     }
 
     /// Creates a session that continues from here, and shares the KV cache of the tokens so far: see
@@ -65,7 +67,7 @@ public actor Session {
         }
         let handle = NativeHandle(session, "session", free: { siskin_session_free($0) })
         let runner = try CallRunner(handle, makeCancelHandle: { siskin_session_cancel_handle($0, &$1) })
-        return Session(runner: runner, capabilities: capabilities)
+        return Session(runner: runner, capabilities: capabilities, structuredOutput: structuredOutput)
     }
 
     /// Appends a text, bypassing the chat template, and returns how likely it was given the tokens before it. The first
@@ -186,6 +188,7 @@ public actor Session {
         try runner.handle.use { session throws(SiskinError) in
             try check(withUTF8(definition) { siskin_session_set_structured_output(session, kind, $0, $1) })
         }
+        structuredOutput = output
     }
 
     private nonisolated func begin(_ prompt: Prompt) async throws(SiskinError) {
@@ -195,6 +198,7 @@ public actor Session {
     /// Starts a response to a prompt for a registered call, and returns the index of the prompt.
     func begin(_ prompt: Prompt, _ call: UInt64) async throws(SiskinError) -> Int {
         try await runner.run(call) { session throws(SiskinError) in try prompt.begin(in: session) }
+        if case .chat = prompt { structuredOutput = nil }
         currentPrompt += 1
         isFinished = false
         return currentPrompt

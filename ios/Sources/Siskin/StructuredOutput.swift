@@ -16,6 +16,18 @@ public enum StructuredOutput: Hashable, Sendable {
     /// A sentence of this grammar in GBNF, the format of llama.cpp.
     case gbnf(String)
 
+    /// JSON that `JSONDecoder` decodes as a type.
+    ///
+    /// The schema is derived by decoding the type from placeholder values. Properties are generated in the order in which
+    /// `init(from:)` decodes them; those that it decodes with `decodeIfPresent`, as optionals are, may be left out.
+    /// Supported are `Bool`, `String`, integers (up to 53 bits are generated), `Double`, `Float`, `Decimal`, `URL`, `UUID`,
+    /// `Date` (decode it with `.iso8601`), enums with strings or integers as raw values that are `CaseIterable`,
+    /// optionals, arrays, sets, dictionaries with strings as keys, and types that consist of these, even if they contain
+    /// themselves. Others throw `SiskinError.Code.argument`, whose location is the path of the value.
+    public static func jsonSchema<T: Decodable>(for type: T.Type) throws(SiskinError) -> StructuredOutput {
+        .jsonSchema(try SchemaRecorder.schema(of: type))
+    }
+
     /// Returns the kind and the definition of an output; those of any text for `nil`.
     static func native(_ output: Self?) throws(SiskinError) -> (siskin_structured_output, String) {
         switch output {

@@ -83,6 +83,23 @@ func answers(to question: String, style: URL, modelURL: URL) async throws -> [St
     return answers
 }
 
+enum Difficulty: String, Codable, CaseIterable {
+    case easy, medium, hard
+}
+
+struct Recipe: Codable {
+    let title: String
+    let minutes: Int
+    let difficulty: Difficulty
+    let ingredients: [String]
+    let hint: String?
+}
+
+func recipe(for dish: String, session: Session) async throws -> Recipe {
+    let prompt = "Write a recipe for \(dish) as JSON: title, minutes, difficulty, ingredients, and maybe a hint."
+    return try await session.response(to: prompt, as: Recipe.self)
+}
+
 func describeMemory(modelURL: URL) async -> String {
     do {
         let model = try await Model(contentsOf: modelURL)
@@ -125,6 +142,11 @@ final class DocumentationTests: XCTestCase {
         let message = await describeMemory(modelURL: url)
         XCTAssertTrue(message.contains("128"), message)
         let session = try await Session(model: Model(contentsOf: url))
+        do { _ = try await recipe(for: "pancakes", session: session) } catch let error as SiskinError {
+            // The recipe of this model is longer than its context.
+            XCTAssertEqual(error.code, .tooLong, "\(error)")
+        }
+        try await session.reset()
         _ = try await answer(to: "Why?", within: .milliseconds(10), session: session)
         _ = try await transcribe(wav: try testData("speech/english.wav"), modelURL: try realModelURL("whisper"))
     }

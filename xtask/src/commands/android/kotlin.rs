@@ -60,6 +60,7 @@ pub(super) fn test(place: &BuildFolders, jars: &Jars, tested: &Tested<'_>) -> Re
     let path = format!("{stubs}:{fakes}:{classes}:{}", jars.path(&["library", "test", "android"]));
     let mut compiler = kotlinc(jars, &path, Path::new(&tests))?;
     compiler.arg(format!("-Xfriend-paths={classes}")).args(["-module-name", "siskin_test"]);
+    compiler.arg(format!("-Xplugin={}", jars.path(&["plugin"])));
     quietly(compiler.arg("android/src/test/kotlin"), "the tests' Kotlin")?;
     let (with_testing, plain) = test_classes()?;
     let shipped = tested.package.library("host");

@@ -8,9 +8,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The date of all files in archives, for reproducible builds.
 const DATE: &str = "2000-01-01T00:00:00Z";
 /// Dependencies that are part of the package's API.
-const NEEDS: [(&str, &str, &str); 2] = [
+const NEEDS: [(&str, &str, &str); 3] = [
     ("org.jetbrains.kotlin", "kotlin-stdlib", "2.0.21"),
     ("org.jetbrains.kotlinx", "kotlinx-coroutines-core", "1.8.1"),
+    ("org.jetbrains.kotlinx", "kotlinx-serialization-json", "1.7.3"),
 ];
 
 /// A package, and the folder with its content.

@@ -141,6 +141,19 @@ public class ServedModel internal constructor(
             NativeEngine.submitMessages(engine, number, messages.json().encodeToByteArray(), native)
         }
 
+    /** Submits a prompt whose response must be [output], whatever the options say. */
+    internal suspend fun submit(text: String, options: RequestOptions, output: StructuredOutput): Generation =
+        submit(options) { engine, native ->
+            output.copyTo(native)
+            NativeEngine.submit(engine, number, text.encodeToByteArray(), native)
+        }
+
+    internal suspend fun submit(messages: List<Message>, options: RequestOptions, output: StructuredOutput): Generation =
+        submit(options) { engine, native ->
+            output.copyTo(native)
+            NativeEngine.submitMessages(engine, number, messages.json().encodeToByteArray(), native)
+        }
+
     /**
      * Submits a conversation in which the model may call tools. [messages] and [chatOptions] are those of
      * [Session.promptChat]; [Generation.message] returns the response.

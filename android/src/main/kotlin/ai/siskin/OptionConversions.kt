@@ -12,10 +12,11 @@ internal fun ServedModelOptions.copyDraftModel(options: Long) {
 }
 
 internal fun RequestOptions.copyStructuredOutput(options: Long) {
-    structuredOutput?.let {
-        NativeRequestOptions.setStructuredOutput(options, it.kind, it.definition.encodeToByteArray())
-    }
+    structuredOutput?.copyTo(options)
 }
+
+internal fun StructuredOutput.copyTo(requestOptions: Long): Unit =
+    NativeRequestOptions.setStructuredOutput(requestOptions, kind, definition.encodeToByteArray())
 
 internal fun Sampler.copyBias(options: Long) {
     logitBias.forEach { (token, bias) -> NativeSampler.addBias(options, token, bias) }

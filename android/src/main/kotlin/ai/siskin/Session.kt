@@ -35,6 +35,11 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     /** A chunk that was generated for a collector that was canceled. Guarded by the call lock. */
     private var undelivered: TextChunk? = null
 
+    /** What responses must be. */
+    @Volatile
+    internal var structuredOutput: StructuredOutput? = null
+        private set
+
     /** Why the last response ended; `null` while it is being generated. */
     @Volatile
     public var finishReason: FinishReason? = null
@@ -110,6 +115,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     public suspend fun promptChat(messages: String, options: String = ""): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = true, since) {
             NativeSession.promptChat(it, messages.encodeToByteArray(), options.encodeToByteArray())
+            structuredOutput = null
         }
     }
 
@@ -173,7 +179,9 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
      * [SessionOptions.forks]. A response that is not finished continues in this session alone.
      */
     public suspend fun fork(): Session =
-        call(undelivered = Session::close) { Session(NativeSession.fork(it), hasChatTemplate) }
+        call(undelivered = Session::close) { pointer ->
+            Session(NativeSession.fork(pointer), hasChatTemplate).also { it.structuredOutput = structuredOutput }
+        }
 
     /**
      * Appends a text, bypassing the chat template, and returns how likely it was given the tokens before it. The first
@@ -193,6 +201,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     /** Sets what later responses must be; `null`: any text. */
     public suspend fun setStructuredOutput(output: StructuredOutput?): Unit = shortCall {
         NativeSession.setStructuredOutput(it, output?.kind ?: 0, output?.definition.orEmpty().encodeToByteArray())
+        structuredOutput = output
     }
 
     /** Returns the session statistics. */

@@ -5,6 +5,7 @@ import kotlinx.coroutines.async
 import kotlinx.coroutines.awaitAll
 import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.flow.toList
+import kotlinx.serialization.Serializable
 
 suspend fun printAnswer(path: String, question: String) {
     Model.open(path).use { model ->
@@ -38,3 +39,18 @@ suspend fun askInStyle(path: String, style: String, question: String): List<Stri
             model.session { adapter = name }.use { it.chat(question).toList().joinToString("") }
         }
     }
+
+@Serializable
+enum class Difficulty { EASY, MEDIUM, HARD }
+
+@Serializable
+data class Recipe(
+    val title: String,
+    val minutes: Int,
+    val difficulty: Difficulty,
+    val ingredients: List<String>,
+    val hint: String? = null,
+)
+
+suspend fun recipe(session: Session, dish: String): Recipe =
+    session.generateAs("Write a recipe for $dish as JSON: title, minutes, difficulty, ingredients, and maybe a hint.")
