@@ -172,7 +172,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
     }
 }
 
-/// Sets when texts that are classified or ranked leave the model before its last layer. Returns
+/// Sets when texts that are classified or ranked exit the model before its last layer. Returns
 /// `SISKIN_ERROR_UNSUPPORTED` if it has no classification heads on intermediate layers. `threshold` is what `criterion` compares
 /// with: a probability, an entropy, or a number of heads. Default: `SISKIN_EXIT_NEVER`, which ignores `threshold`.
 ///
@@ -192,7 +192,13 @@ pub unsafe extern "C" fn siskin_encoder_set_early_exit(
                 SISKIN_EXIT_NEVER => None,
                 SISKIN_EXIT_CONFIDENCE => Some(ExitCriterion::Confidence(threshold)),
                 SISKIN_EXIT_ENTROPY => Some(ExitCriterion::Entropy(threshold)),
-                SISKIN_EXIT_PATIENCE => Some(ExitCriterion::Patience(threshold as usize)),
+                SISKIN_EXIT_PATIENCE if threshold >= 1.0 && threshold.fract() == 0.0 => {
+                    Some(ExitCriterion::Patience(threshold as usize))
+                }
+                SISKIN_EXIT_PATIENCE => {
+                    let message = format!("{threshold} is not a number of heads, of at least 1");
+                    return Err(PendingError::argument("threshold", message));
+                }
                 other => {
                     let message = format!("{other} is not a siskin_exit_criterion");
                     return Err(PendingError::argument("criterion", message));

@@ -158,10 +158,11 @@ pub unsafe extern "C" fn siskin_engine_add_model(
     }
 }
 
-/// Creates a session of model `model` of the engine. Its forward passes are shared with requests and other sessions, and its
-/// keys and values take a part of the model's KV cache until it is freed. `options` may be null; those of memory have no
-/// effect: the context length, the KV cache type and the window are those that the model was added with. The session keeps
-/// the engine alive.
+/// Creates a session of model `model` of the engine. Its tokens are batched with those of requests and other sessions, and its
+/// keys and values occupy a part of the model's KV cache until it is freed. `options` may be null; memory options and forks are
+/// ignored: the context length, the KV cache type and the window are those that the model was added with. Calls that do not
+/// append tokens, such as `siskin_session_fork`, wait for the running forward pass. The session keeps the engine alive. Returns
+/// `SISKIN_ERROR_OVERLOADED` if the model has as many sessions as `siskin_served_model_options_set_max_sessions` allows.
 ///
 /// Threads: any.
 ///

@@ -249,6 +249,21 @@ pub unsafe extern "C" fn siskin_served_model_options_set_max_waiting(
     unsafe { change_scheduling(options, |scheduling| scheduling.max_waiting = max_waiting) }
 }
 
+/// Sets the maximum number of sessions, forks included, that the model has at a time. 0 (the default) means 4.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_served_model_options_set_max_sessions(
+    options: *mut siskin_served_model_options,
+    sessions: usize,
+) -> *mut siskin_error {
+    let max_sessions = if sessions == 0 { SchedulingOptions::default().max_sessions } else { sessions };
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe { change_scheduling(options, |scheduling| scheduling.max_sessions = max_sessions) }
+}
+
 /// Sets the directory for cached prefixes that leave memory, and for those that are left when the engine is drained: later
 /// requests, also of later processes, continue after them. It is created if necessary. Its files contain the tokens of
 /// prompts and responses, and only this user can read them. Libraries without the feature `disk-cache`, such as those for

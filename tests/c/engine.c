@@ -211,6 +211,8 @@ static void sessions(const siskin_engine *engine, const siskin_model *model, con
     }
     siskin_session *fork = NULL;
     OK(siskin_session_fork(chats[0].session, &fork));
+    siskin_session *surplus = NULL;
+    FAILS(SISKIN_ERROR_OVERLOADED, siskin_engine_session_new(engine, 0, options, &surplus));
     for (int i = 0; i < CLIENTS; i++) siskin_session_free(chats[i].session);
     OK(siskin_session_cancel(fork));
     FAILS(SISKIN_ERROR_CANCELED, siskin_session_prompt(fork, TEXT(PROMPTS[1])));
@@ -417,7 +419,11 @@ int main(int count, char **arguments) {
     for (int background_thread = 0; background_thread < 2; background_thread++) {
         siskin_engine *engine = new_engine(background_thread);
         uint32_t number = 9;
-        OK(siskin_engine_add_model(engine, model, NULL, &number));
+        siskin_served_model_options *served = NULL;
+        OK(siskin_served_model_options_new(&served));
+        OK(siskin_served_model_options_set_max_sessions(served, CLIENTS + 1));
+        OK(siskin_engine_add_model(engine, model, served, &number));
+        siskin_served_model_options_free(served);
         CHECK(number == 0);
         concurrent(engine, expected);
         prompts(engine, model, expected);

@@ -69,7 +69,7 @@ impl Random {
 
 /// The maximum length of a request.
 fn context(model: &Model) -> usize {
-    model.config().context.min(192)
+    model.config().context.min(512)
 }
 
 /// Returns the requests to a model: prompts with common prefixes, greedy and random, with and without adapters.
@@ -159,12 +159,13 @@ pub fn soak(models: &[Model], answers: &Answers, clients: u64, duration: Duratio
         let scheduling = SchedulingOptions {
             max_running: MAX_RUNNING,
             max_waiting: 12,
+            max_sessions: 10,
             admission: if index == 0 { Admission::Overcommit } else { Admission::Guarantee },
             decode_budget: Duration::from_millis(5),
             ..SchedulingOptions::default()
         };
         let session = SessionOptions { context: context(model), forks: 2, ..SessionOptions::default() };
-        // Room for three requests of eight.
+        // Room for three requests of eight, whose prompts alone take most of it.
         let bytes = model.memory(&session).unwrap().cache;
         let kv_budget = Some(KvBudget { bytes });
         engine
@@ -220,10 +221,15 @@ fn act(engine: &Engine, served: &Served<'_>, random: &mut Random, counts: &Count
             return count(&counts.invalid);
         }
         5..20 => {
-            let mut session = engine.session(served.id, session_options(served.model, request)).unwrap();
-            let fork = session.fork().unwrap();
+            let session = engine.session(served.id, session_options(served.model, request));
+            let Ok(mut session) = session else { return count(&counts.refused) };
+            let Ok(fork) = session.fork() else { return count(&counts.refused) };
             if random.next(2) == 0 {
                 drop(fork);
+            }
+            if random.next(5) < 2 {
+                cancel_session(&mut session, request, random);
+                count(&counts.canceled);
             }
             return match generate(&mut session, request) {
                 Some(tokens) => {
@@ -262,6 +268,26 @@ fn act(engine: &Engine, served: &Served<'_>, random: &mut Random, counts: &Count
             count(if pause.is_some() { &counts.slow } else { &counts.answers });
         }
     }
+}
+
+/// Cancels a session at any time, and resets it.
+fn cancel_session(session: &mut siskin::Session, request: &GenerationRequest, random: &mut Random) {
+    let handle = session.cancel_handle();
+    let wait = Duration::from_micros(random.next(20_000) as u64);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(wait);
+            handle.cancel();
+        });
+        let _ = session.prefill(prompt(request));
+        while let Ok(Some(_)) = session.next_token() {
+            if session.position() + 1 >= session.context_length() {
+                break;
+            }
+        }
+    });
+    handle.reset();
+    session.reset();
 }
 
 /// Returns a request that must be rejected.

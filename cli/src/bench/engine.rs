@@ -19,7 +19,8 @@ impl SessionEngine {
     /// Creates an engine for `count` sessions.
     pub(super) fn new(model: &Model, session: SessionOptions, count: usize) -> Result<Self> {
         let engine = Engine::new(EngineOptions { threads: model.threads(), drive: Drive::Caller })?;
-        let scheduling = SchedulingOptions { max_running: count, ..SchedulingOptions::default() };
+        let scheduling =
+            SchedulingOptions { max_running: 1, max_sessions: count, ..SchedulingOptions::default() };
         let options = ServedModelOptions { session, scheduling, ..ServedModelOptions::default() };
         let model = engine.add_model(model, &options)?;
         Ok(Self { engine, model })

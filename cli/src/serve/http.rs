@@ -64,6 +64,7 @@ fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModel
         scheduling: SchedulingOptions {
             max_running: args.parallel,
             max_waiting: args.max_waiting,
+            max_sessions: 0,
             admission: Admission::Overcommit,
             ..SchedulingOptions::default()
         },

@@ -35,6 +35,7 @@ public final class Engine: Sendable {
     ) async throws(SiskinError) -> ServedModel {
         try await runInBackground { _ throws(SiskinError) in
             let options = try options.makeNative()
+            let capabilities = try model.info().capabilities
             let number = try self.handle.use { engine throws(SiskinError) in
                 try model.handle.use { model throws(SiskinError) in
                     try options.use { options throws(SiskinError) in
@@ -44,7 +45,7 @@ public final class Engine: Sendable {
                     }
                 }
             }
-            return ServedModel(engine: self, number: number, capabilities: try model.info().capabilities)
+            return ServedModel(engine: self, number: number, capabilities: capabilities)
         }
     }
 

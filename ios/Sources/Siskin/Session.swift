@@ -38,9 +38,10 @@ public actor Session {
         }
     }
 
-    /// Creates a session on an engine: its forward passes are shared with requests and with other sessions. Its keys and
-    /// values take a part of the model's KV cache until it is closed. Options of memory have no effect: the context length,
-    /// the KV cache type and the window are those of the `ServedModelOptions`.
+    /// Creates a session on an engine: its tokens are batched with those of requests and of other sessions. Its keys and
+    /// values occupy a part of the model's KV cache until it is closed. Memory options and forks are ignored: the context
+    /// length, the KV cache type and the window are those of the `ServedModelOptions`. Throws
+    /// `SiskinError.Code.overloaded` if the model has `ServedModelOptions.maxSessions`.
     public init(model: ServedModel, options: SessionOptions = SessionOptions()) async throws(SiskinError) {
         capabilities = model.capabilities
         runner = try await runInBackground { _ throws(SiskinError) in

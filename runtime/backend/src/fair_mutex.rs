@@ -1,11 +1,12 @@
-//! A mutex whose waiting threads are not overtaken by the one that just unlocked it.
+//! A mutex that a thread cannot take again before one that waits for it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// A mutex for values that a thread locks again and again, such as for one pass after the other.
 ///
-/// The thread that is next holds `next` while it waits, so that whoever unlocks and locks again comes after it. A panic
-/// does not poison it: users validate what they need.
+/// The thread that is next holds `next` while it waits, so that a thread that unlocks and locks again comes after it; other
+/// waiting threads are in the order of the system's mutex. A panic does not poison it: callers must tolerate a half-updated
+/// value.
 #[derive(Debug, Default)]
 pub struct FairMutex<T> {
     next: Mutex<()>,

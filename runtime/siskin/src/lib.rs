@@ -21,6 +21,7 @@ pub mod beam_search;
 pub mod chat;
 pub mod constraint;
 pub mod encoder;
+mod features;
 pub mod logits_processors;
 mod model;
 pub mod result_cache;

@@ -13,6 +13,7 @@ use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
 use crate::prefix_cache::StoredPrefix;
 use crate::request::{CacheSalt, RequestId, RequestLimits, RequestMap, RequestSpec, RequestState};
 use crate::speculation::MAX_DRAFTS;
+use siskin_backend::block_table::SequenceId;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_backend::fair_mutex::FairMutex;
@@ -20,8 +21,10 @@ use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum number of forced tokens that a pass processes for a request, besides the one before them.
 const MAX_FORCED: usize = 63;
-/// Passes wait for sessions that were in the last one for this part of its time.
-const SESSION_WAIT: f64 = 20.0;
+/// A pass waits for the sessions of the last one for at most this part of that one's duration.
+const SESSION_WAIT_DIVISOR: u32 = 20;
+/// And not longer than this: the last one may have been throttled.
+const MAX_SESSION_WAIT: Duration = Duration::from_millis(2);
 
 /// How a model's requests are scheduled.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,8 @@ pub struct SchedulingOptions {
     pub max_running: usize,
     /// The maximum number of requests that wait.
     pub max_waiting: usize,
+    /// The maximum number of sessions, forks included.
+    pub max_sessions: usize,
     /// How long a pass may take while a request decodes.
     pub decode_budget: Duration,
     /// How much memory a request must have before it starts.
@@ -45,6 +50,7 @@ impl Default for SchedulingOptions {
         Self {
             max_running: 16,
             max_waiting: 256,
+            max_sessions: 4,
             decode_budget: Duration::from_millis(15),
             admission: Admission::Guarantee,
             prefix_cache: true,
@@ -137,10 +143,15 @@ impl ModelRunner for DecoderRunner {
         self.context.try_lock().is_none()
     }
 
-    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize) {
+    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize, sequence: Option<SequenceId>) {
         if Arc::ptr_eq(&self.inbox, inbox) {
             let context = Arc::clone(&self.context);
-            self.cache.make_room(&mut context.lock(), tokens);
+            let mut context = context.lock();
+            match sequence {
+                // If there is not enough, the pass says so.
+                Some(sequence) => _ = self.cache.reserve_in(&mut context, sequence, tokens),
+                None => self.cache.make_room(&mut context, tokens),
+            }
         }
     }
 
@@ -153,10 +164,8 @@ impl ModelRunner for DecoderRunner {
     }
 
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
-        if self.wait_for_sessions() {
-            self.collect(now);
-        }
-        self.guarded(|runner, context| runner.run_pass(context, now, clock))
+        let has_ended = self.wait_for_sessions() && self.collect(now);
+        self.guarded(|runner, context| runner.run_pass(context, now, clock)) | has_ended
     }
 
     fn close(&mut self, is_over: &dyn Fn() -> bool) {
@@ -213,6 +222,7 @@ impl DecoderRunner {
     fn guarded(&mut self, work: impl FnOnce(&mut Self, &mut Context) -> bool) -> bool {
         let shared = Arc::clone(&self.context);
         let mut context = shared.lock();
+        lock(&self.inbox.removed).drain(..).for_each(|sequence| context.remove(sequence));
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, &mut context)));
         let done = outcome.unwrap_or_else(|_| {
             lock(&self.inbox.pass).clear();
@@ -237,7 +247,7 @@ impl DecoderRunner {
     /// they would miss every second pass. Returns whether any came.
     fn wait_for_sessions(&mut self) -> bool {
         let sessions = std::mem::take(&mut self.sessions);
-        let limit = self.last_pass.div_f64(SESSION_WAIT);
+        let limit = (self.last_pass / SESSION_WAIT_DIVISOR).min(MAX_SESSION_WAIT);
         let start = Instant::now();
         let arrived = || lock(&self.inbox.submissions).len();
         while arrived() < sessions && start.elapsed() < limit {
@@ -392,6 +402,12 @@ impl DecoderRunner {
         self.stats.rows += plan.rows as u64;
         (self.sessions, self.last_pass) = (0, elapsed);
         self.scheduler.commit(plan, elapsed);
+        // Their rows were rolled back. They end now: a session may reset its handle before the next pass.
+        let is_canceled = |entry: &&StepEntry| {
+            self.cache.sequence(entry.request).is_some_and(|sequence| context.is_canceled(sequence))
+        };
+        let canceled = plan.entries.iter().filter(is_canceled);
+        ended.extend(canceled.map(|entry| (entry.request, RequestOutcome::Canceled)));
         let (mut row, mut drafts) = (0, plan.drafts.as_slice());
         for entry in plan.entries.iter().filter(|entry| entry.has_output) {
             let (own, rest) = drafts.split_at(entry.drafts);
@@ -547,11 +563,11 @@ fn recycled<'a>(mut entries: Vec<BatchEntry<'_>>) -> Vec<BatchEntry<'a>> {
 
 fn too_large() -> Error {
     let message =
-        "the KV cache is too small for it, even with nothing beside it; use a larger budget or fewer tokens";
+        "the KV cache has no room for it, beside what sessions hold; use a larger budget or fewer tokens";
     Error::new(ErrorKind::Memory, "request", message)
 }
 
-fn internal_error() -> Error {
+pub(super) fn internal_error() -> Error {
     Error::new(
         ErrorKind::State,
         "engine",

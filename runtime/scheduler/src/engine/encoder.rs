@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ModelRunner, RequestInbox};
+use siskin_backend::block_table::SequenceId;
 
 /// The texts of an encoder. Clients add to it at any time; the engine decides when it runs a batch.
 pub trait BatchQueue: Send + Sync {
@@ -33,7 +34,7 @@ impl ModelRunner for EncoderRunner {
         false
     }
 
-    fn make_room(&mut self, _: &Arc<RequestInbox>, _: usize) {}
+    fn make_room(&mut self, _: &Arc<RequestInbox>, _: usize, _: Option<SequenceId>) {}
 
     fn has_work(&self) -> bool {
         !self.queue.is_empty()

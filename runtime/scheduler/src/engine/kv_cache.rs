@@ -233,7 +233,7 @@ impl RequestCache {
 
     /// Reserves blocks for `count` more tokens of a sequence, and frees cached prefixes for them, unless that cannot be
     /// enough.
-    fn reserve_in(&mut self, context: &mut Context, sequence: SequenceId, count: usize) -> bool {
+    pub(super) fn reserve_in(&mut self, context: &mut Context, sequence: SequenceId, count: usize) -> bool {
         let mut can_be_enough = None;
         loop {
             if context.reserve(sequence, count).is_ok() {

@@ -23,6 +23,7 @@ use crate::request::{RequestLimits, RequestSpec};
 use crate::sync::lock;
 use decoder::{DecoderRunner, Submission};
 use encoder::EncoderRunner;
+use siskin_backend::block_table::SequenceId;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::Context;
 use siskin_backend::fair_mutex::FairMutex;
@@ -80,8 +81,9 @@ trait ModelRunner: Send {
     /// Returns whether another thread uses the model now, such as a session between passes.
     fn is_busy(&self) -> bool;
 
-    /// Removes cached prefixes until there is room for `tokens` more tokens of sessions of `inbox`'s model, or none is left.
-    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize);
+    /// Evicts cached prefixes of `inbox`'s model until there is room for `tokens` more tokens, which is reserved for
+    /// `sequence`, if there is one.
+    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize, sequence: Option<SequenceId>);
 
     /// Returns whether there may be something to run.
     fn has_work(&self) -> bool;
@@ -118,6 +120,10 @@ struct RequestInbox {
     /// The identities of the adapters that requests can choose.
     adapters: Vec<[u8; 32]>,
     store: Option<Arc<dyn PrefixStore>>,
+    /// Sequences of sessions that were dropped while a pass ran.
+    removed: Mutex<Vec<SequenceId>>,
+    /// The number of sessions.
+    sessions: AtomicUsize,
     /// Requests that the scheduler has not seen yet.
     submissions: Mutex<Vec<Submission>>,
     /// Requests that have not started yet, those that it has not taken included.
@@ -199,6 +205,8 @@ impl TokenEngine {
             limits,
             adapters,
             store: store.filter(|_| options.prefix_cache),
+            removed: Mutex::default(),
+            sessions: AtomicUsize::new(0),
             submissions: Mutex::default(),
             waiting: AtomicUsize::new(0),
             predicted_wait: AtomicU64::new(0),
@@ -261,14 +269,20 @@ impl TokenEngine {
         let salt = adapter.map_or(spec.salt, |adapter| spec.salt.with_adapter(adapter));
         let stored = inbox.store.as_ref().and_then(|store| store.read(salt, &spec.tokens));
         let (cancel, arrival) = (CancelHandle::new(), self.shared.now());
-        inbox.push(Submission { spec, sampler, salt, stored, cancel: cancel.clone(), arrival })?;
+        let submission = Submission { spec, sampler, salt, stored, cancel: cancel.clone(), arrival };
+        inbox.push(submission, &inbox.is_draining).inspect_err(|_| {
+            inbox.waiting.fetch_sub(1, Ordering::AcqRel);
+        })?;
         self.shared.notify();
         Ok(RequestHandle { shared: Arc::clone(&self.shared), inbox, cancel })
     }
 
-    /// Returns what runs the passes of a session of a model.
+    /// Returns a handle for a session of a model.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Overloaded`] if the model has [`SchedulingOptions::max_sessions`].
     pub fn session_passes(&self, model: ModelId) -> Result<SessionPasses> {
-        Ok(SessionPasses::new(Arc::clone(&self.shared), self.inbox(model)?))
+        SessionPasses::new(Arc::clone(&self.shared), self.inbox(model)?)
     }
 
     fn inbox(&self, model: ModelId) -> Result<Arc<RequestInbox>> {
@@ -326,11 +340,10 @@ impl TokenEngine {
 }
 
 impl RequestInbox {
-    /// Adds a request, which was counted in `waiting`.
-    fn push(&self, submission: Submission) -> Result<()> {
+    /// Adds a request, unless `is_over`.
+    fn push(&self, submission: Submission, is_over: &AtomicBool) -> Result<()> {
         let mut submissions = lock(&self.submissions);
-        if self.is_draining.load(Ordering::Acquire) {
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
+        if is_over.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
         }
         submissions.push(submission);

@@ -1,28 +1,28 @@
 //! Sessions on an engine: the sequence of a session is one of its model's context, and the tokens that it appends are
 //! rows of the passes that the model's requests share.
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use super::decoder::Submission;
+use super::decoder::{Submission, internal_error};
 use super::sampler::{RequestOutcome, RequestSampler, Sampled};
 use super::{RequestInbox, Shared};
 use crate::request::{CacheSalt, RequestSpec};
 use crate::sync::lock;
+use siskin_backend::block_table::SequenceId;
 use siskin_backend::cancel::CancelHandle;
 use siskin_backend::context::Context;
 use siskin_backend::fair_mutex::FairMutex;
 use siskin_format::{Error, ErrorKind, Result};
 
-/// Runs the passes of a session.
+/// A session's handle on its engine.
 pub struct SessionPasses {
     shared: Arc<Shared>,
     inbox: Arc<RequestInbox>,
     slot: Arc<PassSlot>,
 }
 
-/// Where a pass leaves its result, reused from pass to pass.
+/// Where a pass leaves its result, reused from call to call.
 #[derive(Default)]
 struct PassSlot {
     is_done: AtomicBool,
@@ -31,6 +31,8 @@ struct PassSlot {
 
 #[derive(Default)]
 struct PassResult {
+    /// Which call it belongs to.
+    call: u64,
     /// The logits of the last token.
     logits: Vec<f32>,
     /// Why there are none.
@@ -40,27 +42,58 @@ struct PassResult {
 /// Leaves the logits of the last token in the slot, and generates nothing.
 struct SlotSampler {
     slot: Arc<PassSlot>,
+    call: u64,
+}
+
+impl SlotSampler {
+    /// Completes the call unless that has happened.
+    fn complete(&self, complete: impl FnOnce(&mut PassResult)) {
+        let mut result = lock(&self.slot.result);
+        if result.call == self.call && !self.slot.is_done.load(Ordering::Relaxed) {
+            complete(&mut result);
+            self.slot.is_done.store(true, Ordering::Release);
+        }
+    }
 }
 
 impl RequestSampler for SlotSampler {
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled> {
-        let mut result = lock(&self.slot.result);
-        result.logits.clear();
-        result.logits.extend_from_slice(logits);
-        drop(result);
-        self.slot.is_done.store(true, Ordering::Release);
+        self.complete(|result| {
+            result.logits.clear();
+            result.logits.extend_from_slice(logits);
+        });
         Ok(Sampled::End)
     }
 
     fn finish(&mut self, outcome: RequestOutcome) {
-        lock(&self.slot.result).failure = Some(outcome);
-        self.slot.is_done.store(true, Ordering::Release);
+        self.complete(|result| result.failure = Some(outcome));
+    }
+}
+
+impl Drop for SlotSampler {
+    fn drop(&mut self) {
+        // Only after a panic.
+        self.finish(RequestOutcome::Failed(internal_error()));
+    }
+}
+
+impl Drop for SessionPasses {
+    fn drop(&mut self) {
+        self.inbox.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl SessionPasses {
-    pub(super) fn new(shared: Arc<Shared>, inbox: Arc<RequestInbox>) -> Self {
-        Self { shared, inbox, slot: Arc::default() }
+    pub(super) fn new(shared: Arc<Shared>, inbox: Arc<RequestInbox>) -> Result<Self> {
+        let limit = inbox.options.max_sessions;
+        let enters = |sessions: usize| (sessions < limit).then_some(sessions + 1);
+        if inbox.sessions.fetch_update(Ordering::AcqRel, Ordering::Acquire, enters).is_err() {
+            let message = format!(
+                "the model has {limit} sessions; close one, or add the model with more `max_sessions`"
+            );
+            return Err(Error::new(ErrorKind::Overloaded, "engine", message));
+        }
+        Ok(Self { shared, inbox, slot: Arc::default() })
     }
 
     /// Returns the context that has the sequence. While it is locked, no passes run.
@@ -68,17 +101,29 @@ impl SessionPasses {
         &self.inbox.context
     }
 
-    /// Removes cached prefixes until there is room for `tokens` more tokens, for passes that do not go through the engine.
-    /// The context must not be locked by this thread.
-    pub fn make_room(&self, tokens: usize) {
+    /// Evicts cached prefixes until there is room for `tokens` more tokens, for passes that do not go through the engine, and
+    /// reserves it for a sequence, if there is one. The context must not be locked by this thread.
+    pub fn make_room(&self, tokens: usize, sequence: Option<SequenceId>) {
         let mut runners = self.shared.runners();
-        runners.list.iter_mut().for_each(|model| model.runner.make_room(&self.inbox, tokens));
+        runners.list.iter_mut().for_each(|model| model.runner.make_room(&self.inbox, tokens, sequence));
         drop(runners);
         self.shared.notify();
     }
 
-    /// Returns what runs the passes of another session, such as a fork.
-    pub fn another(&self) -> Self {
+    /// Removes a sequence: at once unless the context is locked, as while a pass runs; then afterwards.
+    pub fn remove(&self, sequence: SequenceId) {
+        match self.inbox.context.try_lock() {
+            Some(mut context) => context.remove(sequence),
+            None => lock(&self.inbox.removed).push(sequence),
+        }
+        self.shared.notify();
+    }
+
+    /// Returns a handle for a fork of the session.
+    ///
+    /// # Errors
+    /// As [`TokenEngine::session_passes`](super::TokenEngine::session_passes).
+    pub fn for_fork(&self) -> Result<Self> {
         Self::new(Arc::clone(&self.shared), Arc::clone(&self.inbox))
     }
 
@@ -103,17 +148,21 @@ impl SessionPasses {
     pub fn append(&self, spec: RequestSpec, cancel: &CancelHandle, logits: &mut [f32]) -> Result<()> {
         spec.check(&self.inbox.limits)?;
         let slot = &self.slot;
+        let mut result = lock(&slot.result);
+        result.call += 1;
+        result.failure = None;
         slot.is_done.store(false, Ordering::Relaxed);
-        lock(&slot.result).failure = None;
-        self.inbox.waiting.fetch_add(1, Ordering::AcqRel);
-        self.inbox.push(Submission {
+        let sampler = SlotSampler { slot: Arc::clone(slot), call: result.call };
+        drop(result);
+        let submission = Submission {
             spec,
-            sampler: Box::new(SlotSampler { slot: Arc::clone(slot) }),
+            sampler: Box::new(sampler),
             salt: CacheSalt::default(),
             stored: None,
             cancel: cancel.clone(),
             arrival: self.shared.now(),
-        })?;
+        };
+        self.inbox.push(submission, &self.inbox.is_closed)?;
         self.shared.notify();
         self.shared.advance(&|| slot.is_done.load(Ordering::Acquire));
         let mut result = lock(&slot.result);

@@ -176,9 +176,10 @@ impl Scheduler {
         self.cost.predict(batch, 0).mul_f64(rows as f64 / batch as f64)
     }
 
-    /// Returns the numbers of requests that run and that wait.
+    /// Returns the numbers of requests that run and that wait, those of sessions aside.
     pub fn counts(&self) -> (usize, usize) {
-        (self.running.len(), self.waiting.len())
+        let is_own = |id: &&RequestId| !self.is_session(**id);
+        (self.running_requests(), self.waiting.iter().filter(is_own).count())
     }
 
     /// Returns the requests whose deadline has passed.
@@ -235,7 +236,7 @@ impl Scheduler {
             })
         };
         self.runs_shadow = !has_other(&self.running) && !has_other(&self.waiting);
-        self.admit_sessions(kv, plan);
+        self.admit_sessions(now, kv, plan);
         self.plan_decode(now, kv, plan);
         let budget = match plan.entries.is_empty() {
             true => None,
@@ -289,15 +290,16 @@ impl Scheduler {
         is_appended
     }
 
-    /// Starts the requests of sessions, which have begun long ago: they wait for memory only.
-    fn admit_sessions(&mut self, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
+    /// Starts the requests of sessions, which are in progress already: they wait for memory only.
+    fn admit_sessions(&mut self, now: Duration, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
         let mut at = 0;
         while let Some(&id) = self.waiting.get(at) {
             let session = self.can_run(id).filter(|request| request.is_session());
             let admitted = session.map(|request| kv.admit(id, &request.tokens, request.max_length).is_some());
             match admitted {
                 Some(true) => self.start(id, 0),
-                // Nothing ends that would free memory.
+                Some(false) if let Some(paused) = self.paused() => self.preempt(now, paused, kv, plan),
+                // No running request can free memory.
                 Some(false) if self.running.is_empty() => {
                     plan.rejected.push(id);
                     self.waiting.remove(at);
@@ -372,12 +374,14 @@ impl Scheduler {
         kv: &mut dyn KvSpace,
         plan: &mut StepPlan,
     ) {
+        // Memory that becomes free is for sessions first.
+        if self.waiting.iter().any(|id| self.can_run(*id).is_some_and(RequestState::is_session)) {
+            return;
+        }
         while let Some(id) = self.next_waiting(now) {
             if self.running_requests() >= self.limits.max_running {
                 // A request whose reader is too slow does not keep others out.
-                let is_paused =
-                    |id: &RequestId| self.requests.get(*id).is_some_and(|request| request.is_paused);
-                let Some(paused) = self.running.iter().copied().find(is_paused) else { return };
+                let Some(paused) = self.paused() else { return };
                 self.preempt(now, paused, kv, plan);
             }
             if plan.rows >= self.limits.max_rows || self.chunk(id, budget, plan) == 0 {
@@ -403,6 +407,12 @@ impl Scheduler {
                 return;
             }
         }
+    }
+
+    /// Returns a running request whose reader is too slow.
+    fn paused(&self) -> Option<RequestId> {
+        let is_paused = |id: &RequestId| self.requests.get(*id).is_some_and(|request| request.is_paused);
+        self.running.iter().copied().find(is_paused)
     }
 
     /// Returns the number of running requests, those of sessions aside.

@@ -314,6 +314,7 @@ impl Encoder {
             self.sequences.clear();
         }
         self.options.early = early;
+        self.layers.clear();
         Ok(())
     }
 

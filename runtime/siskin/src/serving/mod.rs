@@ -33,6 +33,7 @@ pub use stream::GenerationStream;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
+use crate::features::ENGINE;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::text::TextStream;
@@ -51,10 +52,7 @@ use siskin_scheduler::speculation::MAX_DRAFTS;
 use stream_sampler::StreamSampler;
 
 /// The cargo feature of engines.
-pub const FEATURE: CargoFeature = CargoFeature { name: "engine", is_there: cfg!(feature = "engine") };
-
-/// Rows of a pass that are kept for sessions, so that they can go on while as many requests run as may.
-const SESSION_ROWS: usize = 2;
+pub const FEATURE: CargoFeature = ENGINE;
 
 /// The cargo feature of prefixes on disk.
 const DISK_CACHE: CargoFeature = CargoFeature { name: "disk-cache", is_there: cfg!(feature = "disk-cache") };
@@ -74,7 +72,8 @@ pub struct ServedModelOptions {
     /// The maximum length of a request in tokens, and the types and sizes that sessions have, too. `forks`, `budget`,
     /// `sampler`, `stop` and `template` are ignored: requests have their own.
     pub session: SessionOptions,
-    /// The memory for the KV cache; `None`: enough for [`SchedulingOptions::max_running`] requests of the maximum length.
+    /// The memory for the KV cache; `None`: enough for [`SchedulingOptions::max_running`] requests and
+    /// [`SchedulingOptions::max_sessions`] sessions of the maximum length. Pages become resident as it fills.
     pub kv_budget: Option<KvBudget>,
     /// How requests are scheduled.
     pub scheduling: SchedulingOptions,
@@ -158,9 +157,10 @@ impl Engine {
         // Not locked while memory is reserved: requests of other models are submitted meanwhile.
         let thread_pool = self.lock().pool(self.options.threads, model)?;
         let resources = Resources { thread_pool, kv_budget: options.kv_budget };
-        let sequences = options.scheduling.max_running.max(1);
+        let requests = options.scheduling.max_running.max(1);
+        let sequences = requests.saturating_add(options.scheduling.max_sessions);
         // A single request can have as many guesses as it may.
-        let output_rows = sequences.saturating_add(SESSION_ROWS).max(1 + MAX_DRAFTS);
+        let output_rows = sequences.max(1 + MAX_DRAFTS);
         let mut context = model.context_on(&resources, &options.session, sequences, output_rows)?;
         let draft = |draft: &Model| {
             speculation::check_draft(model, draft)?;
@@ -168,7 +168,7 @@ impl Engine {
             let context = options.session.context.min(draft.config().context);
             let session = SessionOptions { context, ..options.session.clone() };
             // One more for a fork.
-            DraftModel::new(draft.context_on(&resources, &session, sequences + 1, 1)?)
+            DraftModel::new(draft.context_on(&resources, &session, requests + 1, 1)?)
         };
         let draft = options.draft.as_ref().map(draft).transpose()?;
         let store: Option<Arc<dyn PrefixStore>> = match &options.disk_cache {
@@ -294,14 +294,16 @@ impl Engine {
         Ok(GenerationStream::new(queue, handle, submitted))
     }
 
-    /// Creates a session of a model: its passes are shared with those of requests and of other sessions, and its keys and
-    /// values are in the KV cache of the model, which it keeps a part of until it is dropped.
+    /// Creates a session of a model: its tokens are batched with those of requests and of other sessions, and its keys and
+    /// values occupy a part of the model's KV cache until it is dropped. Models whose RoPE frequencies depend on the length
+    /// run the passes of a session alone, between others.
     ///
-    /// Its context length, the types of its KV cache and its window are those that the model was added with; of `options`,
-    /// only those of generation matter.
+    /// Its context length, the types of its KV cache and its window are those that the model was added with; memory options
+    /// and forks are ignored. Calls that do not append tokens wait for the running pass.
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`] if an option is out of range.
+    /// [`ErrorKind::Argument`] if an option is out of range; [`ErrorKind::Overloaded`] if the model has
+    /// [`SchedulingOptions::max_sessions`].
     pub fn session(&self, model: ModelId, options: SessionOptions) -> Result<Session> {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
@@ -359,7 +361,8 @@ impl Engine {
         self.lock().encoders.get(encoder.0).map(|encoder| encoder.max_tokens())
     }
 
-    /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`. Then
+    /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`; then
+    /// sessions get errors, too. Then
     /// cached prefixes are written to disk, if models have [`ServedModelOptions::disk_cache`], for about ten seconds at most.
     pub fn drain(&self, limit: Duration) {
         if !FEATURE.is_there {

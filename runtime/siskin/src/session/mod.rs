@@ -33,6 +33,7 @@ use siskin_kernels::ops::attention::CacheType;
 
 use crate::constraint::StructuredOutput;
 use crate::encoder::EncoderInput;
+use crate::features::ENGINE;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::{Error, ErrorKind, Result};
@@ -183,7 +184,7 @@ impl SessionLimits {
     }
 }
 
-/// Locks the context once the model's governor admits a pass; a fork is not blocked while another session is throttled.
+/// Locks the context once the model's governor admits a pass.
 fn ready<'a>(
     context: &'a FairMutex<Context>,
     model: &Model,
@@ -202,7 +203,7 @@ fn cancel_handle(engine: Option<&SessionPasses>) -> CancelHandle {
 
 /// Returns `None` in a library without engines, so that none of their code is linked.
 fn linked(engine: Option<&SessionPasses>) -> Option<&SessionPasses> {
-    engine.filter(|_| crate::serving::FEATURE.is_there)
+    engine.filter(|_| ENGINE.is_there)
 }
 
 impl Session {
@@ -330,11 +331,12 @@ impl Session {
 
     /// Returns a second session that continues from here and shares the KV cache of the common prefix.
     ///
-    /// All forks share the memory that the first session reserved; forking fails if it is exhausted.
+    /// All forks share the memory that the first session reserved; forking fails if it is exhausted. On an engine, forks
+    /// count as sessions.
     pub fn fork(&self) -> Result<Self> {
+        let engine = self.engine().map(SessionPasses::for_fork).transpose()?;
         let sequence = self.context.lock().fork(self.sequence)?;
         let mut tokens = Vec::with_capacity(self.limits.context_length);
-        let engine = self.engine.as_ref().map(SessionPasses::another);
         tokens.extend_from_slice(&self.tokens);
         Ok(Self {
             tokens,
@@ -386,6 +388,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.context.lock().remove(self.sequence);
+        match linked(self.engine.as_ref()) {
+            Some(engine) => engine.remove(self.sequence),
+            None => self.context.lock().remove(self.sequence),
+        }
     }
 }

@@ -87,7 +87,7 @@ impl Session {
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
         let is_rescaled = self.rescale_rope(tokens.len(), batch)?;
-        self.make_room(tokens.len());
+        self.make_room(tokens.len(), Some(self.sequence));
         let mut context = ready(&self.context, &self.model, &self.cancel);
         let before = context.length(self.sequence)?;
         context.set_expected_length(self.sequence, before + tokens.len())?;
@@ -121,7 +121,6 @@ impl Session {
     /// Appends tokens in passes of the engine, which requests of others share.
     fn append_on_engine(&mut self, tokens: &[u32]) -> Result<()> {
         let Some(engine) = linked(self.engine.as_ref()).filter(|_| !tokens.is_empty()) else { return Ok(()) };
-        self.model.governor().wait(self.cancel.flag());
         let before = self.tokens.len();
         let spec = RequestSpec {
             tokens: tokens.to_vec(),
@@ -141,18 +140,24 @@ impl Session {
         Ok(())
     }
 
-    /// Frees memory of the engine for `tokens` more tokens, if it does not run the passes that append them.
-    pub(super) fn make_room(&self, tokens: usize) {
+    /// Evicts cached prefixes of the engine for `tokens` more tokens, of `sequence` if there is one, for passes that it does
+    /// not run.
+    pub(super) fn make_room(&self, tokens: usize, sequence: Option<usize>) {
         if let Some(engine) = self.engine() {
-            engine.make_room(tokens);
+            engine.make_room(tokens, sequence);
         }
     }
 
     /// Takes back the part of `tokens` that was processed before an error, except what cannot be taken back.
     fn take_back(&mut self, tokens: &[u32], before: usize) -> Result<()> {
         let mut context = self.context.lock();
-        let _ = context.truncate(self.sequence, before);
-        let kept = context.length(self.sequence)?.saturating_sub(before);
+        let is_cut = context.truncate(self.sequence, before).is_ok();
+        let length = context.length(self.sequence)?;
+        if !is_cut {
+            // Returns what was reserved.
+            let _ = context.truncate(self.sequence, length);
+        }
+        let kept = length.saturating_sub(before);
         drop(context);
         self.record_tokens(&tokens[..kept]);
         Ok(())

@@ -31,7 +31,7 @@ impl Session {
             return Ok(false);
         }
         self.mark_stale();
-        self.make_room(end);
+        self.make_room(end, Some(self.sequence));
         let mut context = ready(&self.context, &self.model, &self.cancel);
         context.set_expected_length(self.sequence, end)?;
         let outcome = self

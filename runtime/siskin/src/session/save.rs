@@ -93,7 +93,7 @@ impl Session {
         {
             return Err(Error::corrupt("saved.tokens", "not tokens of the model's vocabulary"));
         }
-        self.make_room(file.tokens.len());
+        self.make_room(file.tokens.len(), None);
         let mut context = self.context.lock();
         let (bidirectional_prefix, expected_length) = (state.prefix, state.expected);
         let saved = SavedSequence { bidirectional_prefix, expected_length, length: usize::MAX, file: &file };
@@ -101,6 +101,10 @@ impl Session {
             Ok(sequence) => self.sequence = sequence,
             Err(error) => {
                 let gone = context.length(self.sequence).is_err();
+                if gone {
+                    // Before others can take its id.
+                    self.sequence = context.create();
+                }
                 drop(context);
                 if gone {
                     self.reset();

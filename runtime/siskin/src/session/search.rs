@@ -38,7 +38,7 @@ impl Session {
             return Err(Error::new(ErrorKind::State, "session", "no tokens; prefill some first"));
         }
         self.recover()?;
-        self.make_room(beams * BLOCK);
+        self.make_room(beams * BLOCK, None);
         let mut context = self.context.lock();
         context.set_cancel_handle(&self.cancel);
         let (rows, max_outputs) = context.decoder_limits();
@@ -59,7 +59,7 @@ impl Session {
             if self.engine.is_some() {
                 // Others have their turn between steps.
                 drop(context);
-                self.make_room(width * BLOCK);
+                self.make_room(width * BLOCK, None);
                 context = self.context.lock();
                 context.set_cancel_handle(&self.cancel);
             }

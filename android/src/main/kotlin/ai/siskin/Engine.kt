@@ -27,12 +27,13 @@ public class Engine internal constructor(pointer: Long) :
     /** Adds a decoder-only model, and reserves the memory of its KV cache. */
     public suspend fun add(model: Model, options: ServedModelOptions = ServedModelOptions()): ServedModel =
         runInBackground({}, null) {
+            val hasChatTemplate = Capability.CHAT in model.info.capabilities
             val number = native.withPointer { engine ->
                 model.native.withPointer { pointer ->
                     options.withNative { NativeEngine.addModel(engine, pointer, it) }
                 }
             }
-            ServedModel(this, number, Capability.CHAT in model.info.capabilities)
+            ServedModel(this, number, hasChatTemplate)
         }
 
     /** Adds a decoder-only model: `engine.add(model) { context = 4096 }`. */
@@ -86,9 +87,10 @@ public class ServedModel internal constructor(
     private val hasChatTemplate: Boolean,
 ) {
     /**
-     * Creates a session, whose forward passes are shared with requests and with other sessions of the engine. Its keys
-     * and values take a part of the model's KV cache until it is closed. Options of memory have no effect: the context
+     * Creates a session, whose tokens are batched with those of requests and of other sessions of the engine. Its keys and
+     * values occupy a part of the model's KV cache until it is closed. Memory options and forks are ignored: the context
      * length, the KV cache type and the window are those of the [ServedModelOptions]. The session keeps the engine alive.
+     * Throws [SiskinException.Overloaded] if the model has [ServedModelOptions.maxSessions].
      */
     public suspend fun session(options: SessionOptions): Session = runInBackground({}, Handle::close) {
         engine.native.withPointer { pointer ->
