@@ -1144,7 +1144,7 @@ siskin_error *siskin_encoder_set_pooling(siskin_encoder *encoder,
                                          bool normalize,
                                          size_t dimensions);
 
-/// Sets when texts that are classified or ranked leave the model before its last layer. Returns
+/// Sets when texts that are classified or ranked exit the model before its last layer. Returns
 /// `SISKIN_ERROR_UNSUPPORTED` if it has no classification heads on intermediate layers. `threshold` is what `criterion` compares
 /// with: a probability, an entropy, or a number of heads. Default: `SISKIN_EXIT_NEVER`, which ignores `threshold`.
 SISKIN_NODISCARD
@@ -1585,6 +1585,11 @@ SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_max_waiting(siskin_served_model_options *options,
                                                           size_t requests);
 
+/// Sets the maximum number of sessions, forks included, that the model has at a time. 0 (the default) means 4.
+SISKIN_NODISCARD
+siskin_error *siskin_served_model_options_set_max_sessions(siskin_served_model_options *options,
+                                                           size_t sessions);
+
 /// Sets the directory for cached prefixes that leave memory, and for those that are left when the engine is drained: later
 /// requests, also of later processes, continue after them. It is created if necessary. Its files contain the tokens of
 /// prompts and responses, and only this user can read them. Libraries without the feature `disk-cache`, such as those for
@@ -1813,10 +1818,11 @@ siskin_error *siskin_engine_add_model(const siskin_engine *engine,
                                       const siskin_served_model_options *options,
                                       uint32_t *number);
 
-/// Creates a session of model `model` of the engine. Its forward passes are shared with requests and other sessions, and its
-/// keys and values take a part of the model's KV cache until it is freed. `options` may be null; those of memory have no
-/// effect: the context length, the KV cache type and the window are those that the model was added with. The session keeps
-/// the engine alive.
+/// Creates a session of model `model` of the engine. Its tokens are batched with those of requests and other sessions, and its
+/// keys and values occupy a part of the model's KV cache until it is freed. `options` may be null; memory options and forks are
+/// ignored: the context length, the KV cache type and the window are those that the model was added with. Calls that do not
+/// append tokens, such as `siskin_session_fork`, wait for the running forward pass. The session keeps the engine alive. Returns
+/// `SISKIN_ERROR_OVERLOADED` if the model has as many sessions as `siskin_served_model_options_set_max_sessions` allows.
 ///
 /// Threads: any.
 SISKIN_NODISCARD

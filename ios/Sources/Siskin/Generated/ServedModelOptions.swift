@@ -20,6 +20,8 @@ public struct ServedModelOptions: Sendable {
     /// The maximum number of requests that wait; further ones are rejected with `SiskinError.Code.overloaded`. Default:
     /// 256.
     public var maxWaiting: Int?
+    /// The maximum number of sessions, forks included, that the model has at a time. Default: 4.
+    public var maxSessions: Int?
     /// The directory for cached prefixes that leave memory, and for those that are left when the engine is drained:
     /// later requests, also of later processes, continue after them. It is created if necessary. Its files contain the
     /// tokens of prompts and responses, and only this user can read them. Libraries without the feature `disk-cache`,
@@ -40,6 +42,7 @@ public struct ServedModelOptions: Sendable {
         kvCacheMemory: Int? = nil,
         maxRunning: Int? = nil,
         maxWaiting: Int? = nil,
+        maxSessions: Int? = nil,
         prefixCacheDirectory: String? = nil,
         prefixCacheDirectorySize: Int? = nil,
         draftModel: Model? = nil
@@ -50,6 +53,7 @@ public struct ServedModelOptions: Sendable {
         self.kvCacheMemory = kvCacheMemory
         self.maxRunning = maxRunning
         self.maxWaiting = maxWaiting
+        self.maxSessions = maxSessions
         self.prefixCacheDirectory = prefixCacheDirectory
         self.prefixCacheDirectorySize = prefixCacheDirectorySize
         self.draftModel = draftModel
@@ -81,6 +85,9 @@ public struct ServedModelOptions: Sendable {
         }
         if let maxWaiting {
             try check(siskin_served_model_options_set_max_waiting(options, try native(maxWaiting, "maxWaiting")))
+        }
+        if let maxSessions {
+            try check(siskin_served_model_options_set_max_sessions(options, try native(maxSessions, "maxSessions")))
         }
         if let prefixCacheDirectory {
             try check(withUTF8(prefixCacheDirectory) { siskin_served_model_options_set_prefix_cache_directory(options, $0, $1) })

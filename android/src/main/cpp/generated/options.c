@@ -428,6 +428,12 @@ static void served_model_options_set_max_waiting(JNIEnv *env, CLASS, jlong handl
         (size_t)requests));
 }
 
+static void served_model_options_set_max_sessions(JNIEnv *env, CLASS, jlong handle, jint sessions) {
+    throw_if_error(env, siskin_served_model_options_set_max_sessions(
+        HANDLE(siskin_served_model_options, handle),
+        (size_t)sessions));
+}
+
 static void served_model_options_set_prefix_cache_directory(
     JNIEnv *env,
     CLASS,
@@ -470,6 +476,7 @@ static const JNINativeMethod SERVED_MODEL_OPTIONS[] = {
     METHOD("setKvCacheMemory", "(JJ)V", served_model_options_set_kv_cache_memory),
     METHOD("setMaxRunning", "(JI)V", served_model_options_set_max_running),
     METHOD("setMaxWaiting", "(JI)V", served_model_options_set_max_waiting),
+    METHOD("setMaxSessions", "(JI)V", served_model_options_set_max_sessions),
     METHOD("setPrefixCacheDirectory", "(J[B)V", served_model_options_set_prefix_cache_directory),
     METHOD("setPrefixCacheDirectorySize", "(JJ)V", served_model_options_set_prefix_cache_directory_size),
     METHOD("setDraftModel", "(JJ)V", served_model_options_set_draft_model),

@@ -35,6 +35,9 @@ public class ServedModelOptions {
      */
     public var maxWaiting: Int? = null
 
+    /** The maximum number of sessions, forks included, that the model has at a time. Default: 4. */
+    public var maxSessions: Int? = null
+
     /**
      * The directory for cached prefixes that leave memory, and for those that are left when the engine is drained:
      * later requests, also of later processes, continue after them. It is created if necessary. Its files contain the
@@ -69,6 +72,7 @@ public class ServedModelOptions {
         kvCacheMemory?.let { NativeServedModelOptions.setKvCacheMemory(options, positive("kvCacheMemory", it)) }
         maxRunning?.let { NativeServedModelOptions.setMaxRunning(options, positive("maxRunning", it)) }
         maxWaiting?.let { NativeServedModelOptions.setMaxWaiting(options, positive("maxWaiting", it)) }
+        maxSessions?.let { NativeServedModelOptions.setMaxSessions(options, positive("maxSessions", it)) }
         prefixCacheDirectory?.let { NativeServedModelOptions.setPrefixCacheDirectory(options, it.encodeToByteArray()) }
         prefixCacheDirectorySize?.let { NativeServedModelOptions.setPrefixCacheDirectorySize(options, positive("prefixCacheDirectorySize", it)) }
         // Written by hand, because it is a model.
@@ -90,6 +94,8 @@ internal object NativeServedModelOptions {
     @JvmStatic external fun setMaxRunning(options: Long, requests: Int)
 
     @JvmStatic external fun setMaxWaiting(options: Long, requests: Int)
+
+    @JvmStatic external fun setMaxSessions(options: Long, sessions: Int)
 
     @JvmStatic external fun setPrefixCacheDirectory(options: Long, directory: ByteArray)
 
