@@ -85,7 +85,8 @@ pub(crate) struct Args {
     model_args: ModelArgs,
 }
 
-pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+/// Rejects options that have no effect.
+fn check(args: &Args) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
         return Err(Error::argument("--prompt, --generate", "both are 0: nothing to measure"));
     }
@@ -99,6 +100,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.draft.is_given() && args.speculate.is_none() {
         return Err(Error::argument("--draft-model, --draft-skip-layers", "no effect without --speculate"));
     }
+    Ok(())
+}
+
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    check(args)?;
     if let Some(path) = &args.speculate {
         return speculate::report(args, open, path);
     }

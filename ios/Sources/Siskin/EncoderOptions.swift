@@ -44,9 +44,10 @@ public enum EarlyExit: Sendable, Hashable {
     /// When this many consecutive heads agree with the one before them (PABEE).
     case patience(Int)
 
-    func apply(to encoder: OpaquePointer) throws(SiskinError) {
-        let (criterion, threshold) =
-            switch self {
+    static func apply(_ earlyExit: Self?, to encoder: OpaquePointer) throws(SiskinError) {
+        let (criterion, threshold): (siskin_exit_criterion, Float) =
+            switch earlyExit {
+            case nil: (SISKIN_EXIT_NEVER, 0)
             case .confidence(let probability): (SISKIN_EXIT_CONFIDENCE, probability)
             case .entropy(let nats): (SISKIN_EXIT_ENTROPY, nats)
             case .patience(let heads): (SISKIN_EXIT_PATIENCE, Float(heads))

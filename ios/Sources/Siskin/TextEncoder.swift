@@ -22,7 +22,7 @@ public actor TextEncoder {
                 let (mode, overlap) = try options.onOverflow.makeNative()
                 try check(siskin_encoder_set_overflow(encoder, mode, overlap))
                 try options.pooling?.apply(to: encoder)
-                try options.earlyExit?.apply(to: encoder)
+                try EarlyExit.apply(options.earlyExit, to: encoder)
             }
             return try CallRunner(handle, makeCancelHandle: { siskin_encoder_cancel_handle($0, &$1) })
         }

@@ -20,12 +20,15 @@ impl<T> FairMutex<T> {
     }
 
     /// Waits for the other threads, and locks the mutex.
+    // Not inlined, for size: the contents are used for much longer than this takes.
+    #[inline(never)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the mutex if no thread holds it or waits for it.
+    #[inline(never)]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let _next = try_lock(&self.next)?;
         try_lock(&self.value)

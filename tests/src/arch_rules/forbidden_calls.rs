@@ -20,11 +20,12 @@ const RULES: [Rule; 6] = [
             "trainer/src/run/checkpoint_thread.rs",
             "runtime/scheduler/src/prefix_cache/disk.rs",
             "cli/src/serve/stdio.rs",
+            "cli/src/bench/engine.rs",
             "benches/src/",
             "tests/src/",
             "xtask/src/",
         ],
-        why: "only the thread pool, the engine, the compiler of grammars, the data loader, the writers of checkpoints and cached prefixes and the reader of requests start threads",
+        why: "only the thread pool, the engine, the compiler of grammars, the data loader, the writers of checkpoints and cached prefixes, the reader of requests and the benchmark of sessions start threads",
     },
     Rule {
         calls: &["env::var", "env::var_os", "env::vars", "env::set_var", "env::remove_var"],

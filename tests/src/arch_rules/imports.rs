@@ -34,6 +34,7 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/backend/src",
         &[
+            &["fair_mutex"],
             &["cancel", "external_model", "governor", "observer", "thread_pool"],
             &[
                 "batch",
@@ -54,7 +55,7 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/siskin/src",
         &[
-            &["constraint", "text"],
+            &["constraint", "features", "text"],
             &["model"],
             &["logits_processors", "sample"],
             &["beam_search"],
