@@ -1,6 +1,6 @@
 //! Decode speed of sessions on an engine.
 
-use super::{Args, FIRST_PROMPT, median};
+use super::{Args, median};
 use crate::output::{self, round};
 use siskin::serving::{Drive, Engine, EngineOptions, ModelId, SchedulingOptions, ServedModelOptions};
 use siskin::{Model, Result, Session, SessionOptions};
@@ -36,7 +36,7 @@ impl SessionEngine {
         let count = usize::from(args.sequences);
         let begin = || {
             let mut session = self.session()?;
-            session.prefill(&ids[..args.depth.max(FIRST_PROMPT)])?;
+            session.prefill(&ids[..args.depth])?;
             Ok(session)
         };
         let sessions = (0..count).map(|_| begin()).collect::<Result<Vec<_>>>()?;
