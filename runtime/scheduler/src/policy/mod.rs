@@ -178,8 +178,7 @@ impl Scheduler {
 
     /// Returns the numbers of requests that run and that wait, those of sessions aside.
     pub fn counts(&self) -> (usize, usize) {
-        let is_own = |id: &&RequestId| !self.is_session(**id);
-        (self.running_requests(), self.waiting.iter().filter(is_own).count())
+        (self.own_requests(&self.running), self.own_requests(&self.waiting))
     }
 
     /// Returns the requests whose deadline has passed.
@@ -379,7 +378,7 @@ impl Scheduler {
             return;
         }
         while let Some(id) = self.next_waiting(now) {
-            if self.running_requests() >= self.limits.max_running {
+            if self.own_requests(&self.running) >= self.limits.max_running {
                 // A request whose reader is too slow does not keep others out.
                 let Some(paused) = self.paused() else { return };
                 self.preempt(now, paused, kv, plan);
@@ -415,10 +414,9 @@ impl Scheduler {
         self.running.iter().copied().find(is_paused)
     }
 
-    /// Returns the number of running requests, those of sessions aside.
-    fn running_requests(&self) -> usize {
-        let is_own = |id: &&RequestId| self.requests.get(**id).is_some_and(|request| !request.is_session());
-        self.running.iter().filter(is_own).count()
+    /// Returns the number of requests in `ids`, those of sessions aside.
+    fn own_requests(&self, ids: &[RequestId]) -> usize {
+        ids.iter().filter(|id| !self.is_session(**id)).count()
     }
 
     /// Moves a request from those that wait to those that run.
