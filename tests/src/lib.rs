@@ -9,6 +9,7 @@
 //! - [`header`]: the C header, generated from `ffi/src`.
 //! - [`wrappers`]: the generated parts of the Kotlin and Swift wrappers.
 //! - [`extent`]: selection of test cases.
+//! - [`random`]: repeatable random numbers.
 //! - [`random_adapters`]: adapters with random values.
 //! - [`search`]: beam search results of Transformers on the golden models.
 //! - [`soak`]: many clients of an engine for a long time.
@@ -28,6 +29,7 @@ pub mod golden;
 pub mod gradients;
 pub mod header;
 pub mod paths;
+pub mod random;
 pub mod random_adapters;
 pub mod search;
 pub mod soak;

@@ -5,6 +5,7 @@
 //! and log-probabilities that the request has alone; in the end no memory may be in use that was not at the start.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use crate::random::Random;
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
     Admission, CacheSalt, ClientId, Drive, Engine, EngineOptions, GenerationEvent, GenerationRequest,
@@ -55,16 +56,6 @@ pub struct Report {
     pub preemptions: u64,
     /// Tokens that the prefix caches had.
     pub prefix_hit_tokens: u64,
-}
-
-/// A small random number generator.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % below.max(1)
-    }
 }
 
 /// The maximum length of a request.

@@ -19,6 +19,7 @@ use siskin::{
 };
 use siskin_tests::extent::cases;
 use siskin_tests::golden::{self, load, model};
+use siskin_tests::random::Random;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -29,17 +30,13 @@ const SHORT: [&str; 8] =
 /// A generated token: its id and the bits of its log-probability.
 pub(crate) type Generated = (u32, u32);
 
-/// A small random number generator.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % below.max(1)
-    }
-
+trait RandomRequests {
     /// Prompts of 1 to 60 tokens, many of which begin as others do; greedy or random, with penalties; with any of the
     /// model's adapters, or none.
+    fn request(&mut self, model: &Model) -> GenerationRequest;
+}
+
+impl RandomRequests for Random {
     fn request(&mut self, model: &Model) -> GenerationRequest {
         let vocabulary = model.config().vocabulary;
         let (text, shared, own) = (self.next(3), self.next(40), 1 + self.next(20));

@@ -1,6 +1,6 @@
 //! Sessions of an engine: their passes are shared with requests and with each other, and change no bit.
 
-use super::{Generated, Random, SHORT, alone, context, engine, generated, options};
+use super::{Generated, Random, RandomRequests, SHORT, alone, context, engine, generated, options};
 use siskin::beam_search::SearchOptions;
 use siskin::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
 use siskin::sample::SamplerOptions;
