@@ -248,6 +248,37 @@ fn a_stop_while_the_past_is_computed_again_loses_nothing() {
 }
 
 #[test]
+fn a_bidirectional_prefix_stays_one_when_the_past_is_computed_again() {
+    let golden = masked("phi3-longrope", "logits");
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    let ids = &golden.ids[0];
+    let mut context = model.context(&options(None, 16), 1, 1).unwrap();
+    let sequence = context.create();
+    context.set_expected_length(sequence, ids.len()).unwrap();
+    context.set_bidirectional_prefix(sequence, PREFIX).unwrap();
+    for tokens in [&ids[..PREFIX], &ids[PREFIX..]] {
+        context.forward(&[siskin::BatchEntry::new(sequence, tokens, siskin::OutputRows::Last)]).unwrap();
+    }
+    for is_canceled in [false, true] {
+        let mut session = model.session(options(None, 16)).unwrap();
+        session.prefill_bidirectional(&ids[..PREFIX]).unwrap();
+        session.prefill(&ids[PREFIX..12]).unwrap();
+        if is_canceled {
+            session.cancel_handle().cancel();
+            assert_eq!(session.prefill(&ids[12..]).unwrap_err().kind(), ErrorKind::Canceled);
+            assert_eq!(session.truncate(PREFIX - 1).unwrap_err().kind(), ErrorKind::State);
+        }
+        session.prefill(&ids[12..]).unwrap();
+        assert_eq!(session.logits(), context.output(0));
+        session.truncate(0).unwrap();
+        session.prefill(&ids[..7]).unwrap();
+        let mut causal = model.session(options(None, 16)).unwrap();
+        causal.prefill(&ids[..7]).unwrap();
+        assert_eq!(session.logits(), causal.logits());
+    }
+}
+
+#[test]
 fn gpt_oss_comes_from_gguf_too() {
     let golden = masked("gpt-oss-gguf", "logits");
     let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);

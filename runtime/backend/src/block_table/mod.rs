@@ -297,6 +297,9 @@ impl BlockTable {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         sequence.check_length(&self.groups, length)?;
         (sequence.reserved, sequence.expected_length) = (0, 0);
+        if length == 0 {
+            sequence.bidirectional_prefix = 0;
+        }
         sequence.set_length(&mut self.groups, length);
         Ok(())
     }
@@ -420,8 +423,7 @@ impl Sequence {
             return Ok(());
         }
         if length < self.bidirectional_prefix.min(self.length) {
-            let message = "within the prefix, whose tokens attend to each other; reset and prefill again";
-            return Err(Error::new(ErrorKind::State, "length", message));
+            return Err(within_bidirectional_prefix());
         }
         for (group, blocks) in groups.iter().zip(&self.blocks) {
             if group.kind == KvGroupKind::RecurrentState && length != self.committed {
@@ -460,6 +462,12 @@ impl Sequence {
             .map(|(number, (group, blocks))| (number, group, blocks))
             .filter(|(_, group, _)| group.kind.grows())
     }
+}
+
+/// Returns the error of a length that would cut a bidirectional prefix.
+pub fn within_bidirectional_prefix() -> Error {
+    let message = "within the prefix, whose tokens attend to each other; reset and prefill again";
+    Error::new(ErrorKind::State, "length", message)
 }
 
 fn no_sequence(id: SequenceId) -> Error {

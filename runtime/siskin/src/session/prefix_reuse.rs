@@ -2,27 +2,22 @@
 
 use super::Session;
 use crate::{Error, Result};
+use siskin_backend::block_table::within_bidirectional_prefix;
 
 impl Session {
     /// Removes all but the first `length` tokens. The logits remain those of the last processed token until the next
     /// one is processed.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
-        match self.is_stale {
-            true if length > self.tokens.len() => {
-                let message = format!("cannot keep {length} of {} tokens", self.tokens.len());
-                return Err(Error::argument("length", message));
-            }
-            true => {}
-            false => {
-                let mut context = self.context.lock();
-                // RoPE frequencies of a long sequence depend on its length when a token was processed.
-                let is_rope_scaled =
-                    self.limits.rope_scaling_length.is_some_and(|max| self.tokens.len() > max);
-                context.truncate(self.sequence, length)?;
-                drop(context);
-                if is_rope_scaled && length < self.tokens.len() && self.source.is_none() {
-                    self.mark_stale();
-                }
+        if self.is_stale {
+            self.check_stale_length(length)?;
+        } else {
+            let mut context = self.context.lock();
+            // RoPE frequencies of a long sequence depend on its length when a token was processed.
+            let is_rope_scaled = self.limits.rope_scaling_length.is_some_and(|max| self.tokens.len() > max);
+            context.truncate(self.sequence, length)?;
+            drop(context);
+            if is_rope_scaled && length < self.tokens.len() && self.source.is_none() {
+                self.mark_stale();
             }
         }
         self.pending_token = None;
@@ -31,6 +26,21 @@ impl Session {
             self.sampler.set_history(&self.tokens);
         }
         Ok(())
+    }
+
+    /// Checks that all but the first `length` tokens can be removed while the KV cache holds none.
+    fn check_stale_length(&mut self, length: usize) -> Result<()> {
+        if length > self.tokens.len() {
+            let message = format!("cannot keep {length} of {} tokens", self.tokens.len());
+            return Err(Error::argument("length", message));
+        }
+        let mut context = self.context.lock();
+        let prefix = context.block_table().bidirectional_prefix(self.sequence);
+        match length {
+            0 => context.truncate(self.sequence, 0),
+            _ if length < prefix => Err(within_bidirectional_prefix()),
+            _ => Ok(()),
+        }
     }
 
     /// Replaces the sequence by an empty one.

@@ -34,6 +34,8 @@ impl Session {
         self.make_room(end, Some(self.sequence));
         let mut context = ready(&self.context, &self.model, &self.cancel);
         context.set_expected_length(self.sequence, end)?;
+        // A bidirectional prefix is processed in one batch.
+        let batch = batch.max(context.block_table().bidirectional_prefix(self.sequence));
         let outcome = self
             .tokens
             .chunks(batch)
@@ -49,7 +51,13 @@ impl Session {
 
     /// Drops the cached keys and values; the tokens must be recomputed before others are processed.
     pub(super) fn mark_stale(&mut self) {
-        self.empty();
+        let mut context = self.context.lock();
+        let prefix = context.block_table().bidirectional_prefix(self.sequence);
+        context.remove(self.sequence);
+        self.sequence = context.create();
+        // Cannot fail: the sequence is empty.
+        let _ = context.set_bidirectional_prefix(self.sequence, prefix);
+        drop(context);
         self.is_stale = true;
     }
 
