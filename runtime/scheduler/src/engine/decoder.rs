@@ -139,8 +139,11 @@ impl ModelRunner for DecoderRunner {
         self.guarded(|runner, context| runner.collect_requests(context, now))
     }
 
-    fn is_busy(&self) -> bool {
-        self.context.try_lock().is_none()
+    fn try_collect(&mut self, now: Duration) {
+        let shared = Arc::clone(&self.context);
+        if let Some(mut context) = shared.try_lock() {
+            self.guarded_in(&mut context, |runner, context| runner.collect_requests(context, now));
+        }
     }
 
     fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize, sequence: Option<SequenceId>) {
@@ -218,16 +221,24 @@ impl DecoderRunner {
         }
     }
 
-    /// Calls `work`. If it panics, all requests fail: neither their sequences nor the schedule can be relied on.
+    /// Calls `work`, with the context locked.
     fn guarded(&mut self, work: impl FnOnce(&mut Self, &mut Context) -> bool) -> bool {
         let shared = Arc::clone(&self.context);
-        let mut context = shared.lock();
+        self.guarded_in(&mut shared.lock(), work)
+    }
+
+    /// Calls `work`. If it panics, all requests fail: neither their sequences nor the schedule can be relied on.
+    fn guarded_in(
+        &mut self,
+        context: &mut Context,
+        work: impl FnOnce(&mut Self, &mut Context) -> bool,
+    ) -> bool {
         lock(&self.inbox.removed).drain(..).for_each(|sequence| context.remove(sequence));
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, &mut context)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, context)));
         let done = outcome.unwrap_or_else(|_| {
             lock(&self.inbox.pass).clear();
             self.scheduler = Scheduler::new(self.limits);
-            self.cache.clear(&mut context);
+            self.cache.clear(context);
             for mut request in self.active.drain() {
                 let outcome = RequestOutcome::Failed(internal_error());
                 let _ = catch_unwind(AssertUnwindSafe(|| request.sampler.finish(outcome)));
@@ -239,7 +250,7 @@ impl DecoderRunner {
         });
         let wait = self.scheduler.predicted_wait().as_micros();
         self.inbox.predicted_wait.store(u64::try_from(wait).unwrap_or(u64::MAX), Ordering::Relaxed);
-        *lock(&self.inbox.stats) = self.stats(&context);
+        *lock(&self.inbox.stats) = self.stats(context);
         done
     }
 

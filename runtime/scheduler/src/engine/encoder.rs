@@ -30,9 +30,7 @@ impl ModelRunner for EncoderRunner {
         false
     }
 
-    fn is_busy(&self) -> bool {
-        false
-    }
+    fn try_collect(&mut self, _: Duration) {}
 
     fn make_room(&mut self, _: &Arc<RequestInbox>, _: usize, _: Option<SequenceId>) {}
 

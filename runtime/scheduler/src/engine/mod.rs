@@ -78,8 +78,8 @@ trait ModelRunner: Send {
     /// Takes new requests, and ends those that were canceled or whose time is over. Returns whether any ended.
     fn collect(&mut self, now: Duration) -> bool;
 
-    /// Returns whether another thread uses the model now, such as a session between passes.
-    fn is_busy(&self) -> bool;
+    /// The same, unless another thread uses the model now, such as a session between passes.
+    fn try_collect(&mut self, now: Duration);
 
     /// Evicts cached prefixes of `inbox`'s model until there is room for `tokens` more tokens, which is reserved for
     /// `sequence`, if there is one.
@@ -401,8 +401,7 @@ impl Shared {
     fn collect(&self) {
         if let Some(mut runners) = self.idle_runners() {
             let now = self.now();
-            let idle = runners.list.iter_mut().filter(|model| !model.runner.is_busy());
-            idle.for_each(|model| _ = model.runner.collect(now));
+            runners.list.iter_mut().for_each(|model| model.runner.try_collect(now));
         }
         self.notify();
     }
