@@ -2,6 +2,7 @@
 //!
 //! - [`Server`] listens on a loopback address and answers until its [`ShutdownHandle`] is used.
 //! - [`ServedModel`] is a model under the name by which requests select it.
+//! - [`load`] measures this and other servers under load.
 //!
 //! ```no_run
 //! use siskin_serve::{ServedModel, Server, ServerOptions};
@@ -26,6 +27,7 @@ mod client_stream;
 mod error;
 mod guard;
 mod listener;
+pub mod load;
 mod metrics;
 mod models;
 mod openai;

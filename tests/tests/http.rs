@@ -39,6 +39,10 @@ impl Running {
         Self { address, shutdown, thread }
     }
 
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -26,7 +26,7 @@ const THINKING: &str = "{% for message in messages %}[{{ message.role }}]{{ mess
     {% if add_generation_prompt %}[assistant]{% if enable_thinking is defined and not enable_thinking %}\
     <think></think>{% else %}<think>{% endif %}{% endif %}";
 
-fn serve(name: &str, template: &str) -> Running {
+pub(super) fn serve(name: &str, template: &str) -> Running {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("http-chat-{name}"));
     let model = ChatModel {
         source: "golden/llama",

@@ -11,6 +11,7 @@ mod gguf_readers;
 mod gradients;
 mod http;
 mod http_chat;
+mod http_load;
 mod kv_cache_types;
 mod layers;
 mod onnx;

@@ -41,7 +41,8 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let opened = model.model.clone();
     let chat = state.run_blocking(move || opened.chat(&messages, &options)).await?;
     let chat = chat.map_err(named_field)?;
-    let mut variants = sampling.variants(top, chat.structured_output.clone(), state.max_tokens)?;
+    let mut variants =
+        sampling.variants(top, chat.structured_output.clone(), state.max_tokens, &model.model)?;
     variants.iter_mut().for_each(|request| request.visible_tokens.clone_from(&chat.visible_tokens));
     let prompt = PromptInput::Tokens(chat.tokens.clone());
     let choices = Choices::submit(state, &model, vec![prompt], variants).await?;

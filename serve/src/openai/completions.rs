@@ -50,7 +50,7 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     if best_of.is_some_and(|best_of| best_of != sampling.choices()) {
         return Err(ApiError::invalid("best_of", "is not supported; use `n`"));
     }
-    let variants = sampling.variants(top, output, state.max_tokens)?;
+    let variants = sampling.variants(top, output, state.max_tokens, &model.model)?;
     let choices = Choices::submit(state, &model, prompts, variants).await?;
     let log_probabilities = match top {
         Some(_) => (0..choices.count()).map(|_| CompletionLogProbabilities::default()).collect(),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use serde::Deserialize;
+use siskin::Model;
 use siskin::constraint::StructuredOutput;
+use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::sample::SamplerOptions;
 use siskin::serving::{CacheSalt, ClientId, GenerationRequest, PromptInput, RequestClass};
 
@@ -60,6 +62,8 @@ impl Streaming {
 pub(super) struct SamplingFields {
     n: Option<usize>,
     max_tokens: Option<usize>,
+    min_tokens: Option<usize>,
+    ignore_eos: Option<bool>,
     temperature: Option<f32>,
     top_p: Option<f32>,
     top_k: Option<i64>,
@@ -117,6 +121,7 @@ impl SamplingFields {
         top_log_probabilities: Option<usize>,
         structured_output: Option<StructuredOutput>,
         max_tokens: usize,
+        model: &Model,
     ) -> Result<Vec<GenerationRequest>, ApiError> {
         let choices = self.choices();
         if !(1..=MAX_CHOICES).contains(&choices) {
@@ -138,7 +143,7 @@ impl SamplingFields {
         let client = self.user.as_ref().or(self.safety_identifier.as_ref());
         let first = GenerationRequest {
             max_tokens: self.max_tokens.unwrap_or(usize::MAX).min(max_tokens),
-            sampler: self.sampler(top_log_probabilities)?,
+            sampler: self.sampler(top_log_probabilities, model.end_ids())?,
             structured_output,
             stop,
             class: match self.priority.unwrap_or(0) {
@@ -158,14 +163,29 @@ impl SamplingFields {
         Ok((0..choices).map(choice).collect())
     }
 
-    fn sampler(&self, top_log_probabilities: Option<usize>) -> Result<SamplerOptions, ApiError> {
+    fn sampler(
+        &self,
+        top_log_probabilities: Option<usize>,
+        end_ids: &[u32],
+    ) -> Result<SamplerOptions, ApiError> {
         let usual = SamplerOptions::default();
         let bias = |(token, bias): (&String, &f32)| match token.parse() {
             Ok(id) => Ok((id, *bias)),
             Err(_) => Err(ApiError::invalid("logit_bias", format!("`{token}` is not a token id"))),
         };
         let random = || RandomState::new().build_hasher().finish();
+        let min_tokens = self.min_tokens.unwrap_or(0);
+        if self.max_tokens.is_some_and(|max_tokens| min_tokens > max_tokens) {
+            return Err(ApiError::invalid("min_tokens", "must be at most `max_tokens`"));
+        }
+        let logits_processors = LogitsProcessorOptions {
+            eos_token_ids: if min_tokens > 0 { end_ids.to_vec() } else { Vec::new() },
+            min_tokens,
+            suppress: if self.ignore_eos == Some(true) { end_ids.to_vec() } else { Vec::new() },
+            ..LogitsProcessorOptions::default()
+        };
         let options = SamplerOptions {
+            logits_processors,
             seed: self.seed.map_or_else(random, i64::cast_unsigned),
             temperature: self.temperature.unwrap_or(usual.temperature),
             top_p: self.top_p.unwrap_or(usual.top_p),

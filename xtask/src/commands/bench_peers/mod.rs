@@ -7,6 +7,7 @@ pub(super) mod peers;
 mod products;
 mod programs;
 pub(super) mod report;
+mod servers;
 mod speed;
 mod start;
 mod threads;
@@ -18,10 +19,10 @@ use crate::shell::{Result, cargo, run};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "bench-peers",
-    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--encoders] [--start] [--threads-over] [--large] [--parallel] [--types] [--avx2] [MODEL]…",
+    usage: "[--threads N] [--rounds N] [--deep] [--kernels] [--encoders] [--start] [--threads-over] [--large] [--parallel] [--serve] [--types] [--avx2] [MODEL]…",
     about: "alternate benchmark runs of Siskin and llama.cpp and print a table; or what the flags select: integer matmuls \
             compared with ONNX Runtime and OpenVINO, MiniLM compared with these and CTranslate2, start-up and memory, \
-            more threads than cores, large models compared with the memory bandwidth, other weight types, both sides \
+            more threads than cores, large models compared with the memory bandwidth, HTTP servers under load, other weight types, both sides \
             limited to AVX2",
     run: bench_peers,
 };
@@ -32,13 +33,14 @@ struct Comparison {
     run: fn(&Options) -> Result,
 }
 
-const COMPARISONS: [Comparison; 8] = [
+const COMPARISONS: [Comparison; 9] = [
     Comparison { flag: "--kernels", run: products::compare },
     Comparison { flag: "--encoders", run: encoders::compare },
     Comparison { flag: "--start", run: start::compare },
     Comparison { flag: "--threads-over", run: threads::compare },
     Comparison { flag: "--large", run: large::compare },
     Comparison { flag: "--parallel", run: parallel::compare },
+    Comparison { flag: "--serve", run: servers::compare },
     Comparison { flag: "--types", run: types::native },
     Comparison { flag: "--avx2", run: types::avx2 },
 ];
