@@ -5,9 +5,28 @@ use std::path::Path;
 
 /// The minimum alignment of loaded segments: 16 KiB pages, as on recent phones.
 const PAGE: u64 = 16 << 10;
-/// The features of the shipped library, as cargo arguments.
-pub(crate) const PARTS: [&str; 2] =
-    ["--no-default-features", "--features=import,templates,audio,constraints,tools,engine"];
+/// An edition of the library that ships to apps.
+pub(crate) struct Edition {
+    /// The suffix of the names of its packages.
+    pub(crate) suffix: &'static str,
+    /// Its features, as cargo arguments.
+    pub(crate) features: [&'static str; 2],
+}
+
+/// Opens all formats; structured output by choices.
+pub(crate) const COMPLETE: Edition = Edition {
+    suffix: "",
+    features: ["--no-default-features", "--features=import,templates,audio,constraints,tools,engine"],
+};
+
+/// Opens `.siskin` files; structured output by JSON Schema, regular expressions and grammars.
+pub(crate) const GRAMMAR: Edition = Edition {
+    suffix: "-grammar",
+    features: ["--no-default-features", "--features=templates,audio,tools,engine,grammar"],
+};
+
+/// Flags of lld for libraries that apps ship, besides those that drop unused sections: functions with the same code are one.
+pub(crate) const FOLD: &str = "-Wl,--icf=all";
 /// Network functions, which must not be imported.
 const NETWORK: [&str; 14] = [
     "socket",
@@ -40,7 +59,7 @@ struct Symbols {
 /// segments are aligned to large pages.
 pub(crate) fn check(library: &Path) -> Result {
     let symbols = symbols(library)?;
-    let listed = listed()?;
+    let listed = exports()?;
     let odd = |a: &[String], b: &[String]| -> Vec<String> {
         a.iter().filter(|name| !b.contains(name)).cloned().collect()
     };
@@ -66,7 +85,8 @@ pub(crate) fn check(library: &Path) -> Result {
     Ok(())
 }
 
-fn listed() -> Result<Vec<String>> {
+/// Returns the functions that the library exports.
+pub(crate) fn exports() -> Result<Vec<String>> {
     let path = shell::root().join("ffi/exports.txt");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(text.lines().map(str::to_owned).collect())

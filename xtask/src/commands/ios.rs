@@ -10,8 +10,9 @@ use std::process::Command;
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "ios",
-    usage: "[test | libraries [TARGET]… | xcframework]",
-    about: "test the Swift package, build the static libraries for Apple's systems; on a Mac, the XCFramework",
+    usage: "[test | libraries [--grammar] [TARGET]… | xcframework [--grammar]]",
+    about: "test the Swift package, build the static libraries for Apple's systems; on a Mac, the XCFramework; \
+        --grammar: with JSON Schema and grammars",
     run: ios,
 };
 
@@ -27,15 +28,16 @@ fn ios(arguments: &[String]) -> Result {
     match words.as_slice() {
         [] => {
             if cfg!(target_os = "macos") {
-                return xcframework().and_then(|()| tests(&need_tools()?));
+                return xcframework(BuildPurpose::Shipping).and_then(|()| tests(&need_tools()?));
             }
             tests(&need_tools()?)?;
-            libraries(&TARGETS)
+            libraries(&TARGETS, BuildPurpose::Shipping)
         }
         ["test"] => tests(&need_tools()?),
-        ["libraries"] => libraries(&TARGETS),
-        ["libraries", chosen @ ..] => libraries(chosen),
-        ["xcframework"] => xcframework(),
+        ["libraries", "--grammar", chosen @ ..] => libraries(chosen, BuildPurpose::ShippingWithGrammar),
+        ["libraries", chosen @ ..] => libraries(chosen, BuildPurpose::Shipping),
+        ["xcframework", "--grammar"] => xcframework(BuildPurpose::ShippingWithGrammar),
+        ["xcframework"] => xcframework(BuildPurpose::Shipping),
         _ => Err(format!("usage: cargo xtask ios {}", SUBCOMMAND.usage)),
     }
 }
@@ -55,14 +57,14 @@ pub(crate) fn check_library(all: bool) -> Result {
     Ok(())
 }
 
-fn libraries(targets: &[&str]) -> Result {
+/// Builds the libraries of targets; of all if none is given.
+fn libraries(targets: &[&str], purpose: BuildPurpose) -> Result {
+    let targets = if targets.is_empty() { &TARGETS } else { targets };
     if let Some(unknown) = targets.iter().find(|target| !TARGETS.contains(target)) {
         return Err(format!("no target `{unknown}`; there are {}", TARGETS.join(", ")));
     }
     ios_libraries::need_tools()?;
-    targets
-        .iter()
-        .try_for_each(|target| ios_libraries::build(target, &folder()?, BuildPurpose::Shipping).map(drop))
+    targets.iter().try_for_each(|target| ios_libraries::build(target, &folder()?, purpose).map(drop))
 }
 
 /// Builds the packages, with warnings as errors, and runs their tests.
@@ -120,14 +122,14 @@ fn library(folder: &Path) -> Result<PathBuf> {
 }
 
 /// Joins the libraries of all targets into an XCFramework, and prints what a release needs.
-fn xcframework() -> Result {
+fn xcframework(purpose: BuildPurpose) -> Result {
     if !cfg!(target_os = "macos") {
         let advice = "`cargo xtask ios libraries` builds all that goes into it";
         return Err(format!("an XCFramework is made by Xcode, on a Mac; {advice}"));
     }
     ios_libraries::need_tools()?;
     let folder = folder()?;
-    let built = |target: &str| ios_libraries::build(target, &folder, BuildPurpose::Shipping);
+    let built = |target: &str| ios_libraries::build(target, &folder, purpose);
     let (phone, simulator) = (built(TARGETS[0])?, built(TARGETS[1])?);
     let macs = folder.join("libraries/macos/libsiskin.a");
     fs::create_dir_all(folder.join("libraries/macos"))

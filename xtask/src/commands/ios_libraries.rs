@@ -41,6 +41,8 @@ const NETWORK: [&str; 6] = ["socket", "connect", "bind", "listen", "getaddrinfo"
 pub(super) enum BuildPurpose {
     /// As shipped.
     Shipping,
+    /// The same, with JSON Schema and grammars.
+    ShippingWithGrammar,
     /// To check that it builds.
     Checking,
 }
@@ -55,14 +57,18 @@ pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Resul
     let mut command = cargo_for("rustc", target, purpose)?;
     command.args(["--crate-type", "staticlib"]);
     match purpose {
-        BuildPurpose::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
-        BuildPurpose::Shipping => command.args(["--profile", "ship", cross_compile::SMALL]),
         BuildPurpose::Checking => {
-            command.args(cross_compile::optimized_at(0)).arg("--config=profile.dev.debug=false")
+            command.args(cross_compile::optimized_at(0)).arg("--config=profile.dev.debug=false");
         }
-    };
+        BuildPurpose::Shipping | BuildPurpose::ShippingWithGrammar => {
+            command.args(["--profile", "ship"]);
+            command.args((!cfg!(target_os = "macos")).then_some(cross_compile::SMALL));
+            let grammar = purpose == BuildPurpose::ShippingWithGrammar;
+            command.args(grammar.then_some("--features=grammar"));
+        }
+    }
     run(&mut command)?;
-    let profile = if purpose == BuildPurpose::Shipping { "ship" } else { "debug" };
+    let profile = if purpose == BuildPurpose::Checking { "debug" } else { "ship" };
     let place = cross_compile::folder().join(target);
     let library = place.join(profile).join("libsiskin_ffi.a");
     let bytes = fs::read(&library).map_err(|error| format!("{}: {error}", library.display()))?;

@@ -1,9 +1,9 @@
 //! `size`: the size of the library that apps ship, for each target and with features left out.
 
-use crate::shell::{self, Result, run};
+use crate::shell::{self, Result, program, run};
 use crate::{Subcommand, cross_compile, library, tools};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "size",
@@ -15,14 +15,26 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
 /// A target that the library is measured for.
 struct Machine {
     target: &'static str,
+    /// Clang's name for it.
+    clang: &'static str,
     /// The linker and the packages that provide it; `None` if the compiler finds its linker by itself.
     linker: Option<[&'static str; 3]>,
+}
+
+/// How a library is linked.
+#[derive(Clone, Copy, PartialEq)]
+enum Linking {
+    /// By cargo.
+    Shared,
+    /// From the static library, as in the Android package: also drops C functions of dependencies.
+    AsOnAndroid,
 }
 
 /// The features of the library.
 struct Parts {
     name: &'static str,
     features: &'static [&'static str],
+    linking: Linking,
     /// Maximum size in bytes of the library for 64-bit Arm.
     bound: u64,
 }
@@ -33,23 +45,32 @@ type Build = (&'static Machine, &'static Parts);
 const MACHINES: [Machine; 3] = [
     Machine {
         target: "aarch64-unknown-linux-gnu",
+        clang: "aarch64-linux-gnu",
         linker: Some(["aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]),
     },
     Machine {
         target: "armv7-unknown-linux-gnueabihf",
+        clang: "arm-linux-gnueabihf",
         linker: Some(["arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"]),
     },
-    Machine { target: "x86_64-unknown-linux-gnu", linker: None },
+    Machine { target: "x86_64-unknown-linux-gnu", clang: "x86_64-linux-gnu", linker: None },
 ];
 
-const PARTS: [Parts; 3] = [
-    Parts { name: "all", features: &library::PARTS, bound: 3_400_000 },
+const PARTS: [Parts; 4] = [
+    Parts { name: "all", features: &library::COMPLETE.features, linking: Linking::Shared, bound: 3_400_000 },
     Parts {
         name: "no import",
         features: &["--no-default-features", "--features=templates,audio,constraints,tools,engine"],
+        linking: Linking::Shared,
         bound: 2_600_000,
     },
-    Parts { name: "none", features: &["--no-default-features"], bound: 2_100_000 },
+    Parts {
+        name: "grammar",
+        features: &library::GRAMMAR.features,
+        linking: Linking::AsOnAndroid,
+        bound: 4_000_000,
+    },
+    Parts { name: "none", features: &["--no-default-features"], linking: Linking::Shared, bound: 2_100_000 },
 ];
 
 /// The target that the bounds apply to.
@@ -59,8 +80,6 @@ const CHECKED: Build = (BOUNDED, &PARTS[0]);
 
 /// The cross compiler, and a size for each library.
 const LEDGER: &str = "tests/data/sizes.txt";
-/// Its path in cargo's target folder.
-const FILE: &str = "ship/libsiskin_ffi.so";
 /// Maximum growth of a library in percent before its new size must be blessed. With another compiler, only the bounds
 /// apply.
 const GROWTH: f64 = 1.0;
@@ -96,6 +115,7 @@ pub(crate) fn check() -> Result {
 /// Ensures that the tools are installed.
 pub(crate) fn need_tools() -> Result {
     let mut needs = cross_compile::needs();
+    needs.extend([("/usr/bin/clang".to_owned(), "clang"), ("/usr/bin/ld.lld".to_owned(), "lld")]);
     for [compiler, package, headers] in MACHINES.iter().filter_map(|machine| machine.linker) {
         needs.push((format!("/usr/bin/{compiler}"), package));
         let machine = compiler.trim_end_matches("-gcc");
@@ -159,15 +179,39 @@ fn weigh(builds: &[Build], bless: bool) -> Result {
 /// Builds the library as it ships, and returns its file. One compiler builds all of them, so that their sizes are
 /// comparable.
 fn library((machine, parts): Build) -> Result<PathBuf> {
-    // If built together with other crate types, a shared library keeps code that only those need.
-    let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", "cdylib"];
+    // If built together with other crate types, a library keeps code that only those need.
+    let (kind, file) = match parts.linking {
+        Linking::Shared => ("cdylib", "libsiskin_ffi.so"),
+        Linking::AsOnAndroid => ("staticlib", "libsiskin_ffi.a"),
+    };
+    let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", kind];
     let mut command = cross_compile::cargo("rustc", machine.target, cross_compile::STANDARD);
     command.arg(cross_compile::SMALL).args(what).args(parts.features);
     if let Some([linker, ..]) = machine.linker {
         cross_compile::link_with(&mut command, machine.target, linker);
     }
     run(&mut command)?;
-    Ok(cross_compile::folder().join(machine.target).join(FILE))
+    let built = cross_compile::folder().join(machine.target).join("ship").join(file);
+    if parts.linking == Linking::Shared { Ok(built) } else { link(machine, &built) }
+}
+
+/// Links the static library as the Android package does, but for the JNI bridge.
+fn link(machine: &Machine, archive: &Path) -> Result<PathBuf> {
+    let folder = archive.with_file_name("linked");
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let exports = library::exports()?;
+    let (script, linked) = (folder.join("exports.map"), folder.join("libsiskin_ffi.so"));
+    let names: String = exports.iter().map(|name| format!("{name};")).collect();
+    std::fs::write(&script, format!("{{ global: {names} local: *; }};"))
+        .map_err(|error| format!("{}: {error}", script.display()))?;
+    let mut command = program("clang", &["-shared", "-fuse-ld=lld", "-Wl,-z,max-page-size=16384", "-Wl,-s"]);
+    command.arg(format!("--target={}", machine.clang));
+    command.args(["-Wl,--gc-sections", "-Wl,-z,defs", library::FOLD]);
+    command.arg(format!("-Wl,--version-script={}", script.display()));
+    command.args(exports.iter().map(|name| format!("-Wl,-u,{name}")));
+    command.arg("-o").arg(&linked).arg(archive).args(["-lpthread", "-lm", "-ldl", "-lgcc_s"]);
+    run(&mut command)?;
+    Ok(linked)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::ndk::Ndk;
 use super::rust::Abi;
 use super::{BuildFolders, make_folder, size, sources};
+use crate::library::{self, Edition};
 use crate::shell::{Result, output, program, run};
 use crate::tools;
 use std::path::{Path, PathBuf};
@@ -49,13 +50,20 @@ pub(super) fn host(place: &BuildFolders, archive: &Path, name: &str, testing: bo
     Ok(library)
 }
 
-/// Builds the library for an Android ABI.
-pub(super) fn device(place: &BuildFolders, ndk: &Ndk, abi: &Abi, archive: &Path) -> Result<PathBuf> {
+/// Builds an edition of the library for an Android ABI.
+pub(super) fn device(
+    place: &BuildFolders,
+    ndk: &Ndk,
+    abi: &Abi,
+    edition: &Edition,
+    archive: &Path,
+) -> Result<PathBuf> {
     let flags: Vec<String> = FLAGS.map(str::to_owned).to_vec();
-    let objects = compile(place, ndk.clang(abi), &flags, abi.name, false)?;
-    let library = place.at(abi.name).join("libsiskin_jni.so");
+    let folder = format!("{}{}", abi.name, edition.suffix);
+    let objects = compile(place, ndk.clang(abi), &flags, &folder, false)?;
+    let library = place.at(&folder).join("libsiskin_jni.so");
     let mut link = ndk.clang(abi);
-    link.args(LINK).arg("-Wl,-s").arg("-o").arg(&library).args(objects).arg(archive);
+    link.args(LINK).args([library::FOLD, "-Wl,-s", "-o"]).arg(&library).args(objects).arg(archive);
     run(link.args(["-llog", "-lm", "-ldl"]))?;
     println!("{}: {}, {}", abi.name, library.display(), size(&library));
     Ok(library)

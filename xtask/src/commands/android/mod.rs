@@ -11,27 +11,30 @@ mod package;
 mod rust;
 
 use crate::Subcommand;
+use crate::library::{self, Edition};
 use crate::shell::{self, Result, program, run};
 use crate::tools;
 use std::path::{Path, PathBuf};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "android",
-    usage: "[--host]",
+    usage: "[--host | --grammar]",
     about: "build the Android package for every ABI (needs an NDK), and test it on this machine's JVM; \
-        --host: only for this machine's JVM",
+        --host: only for this machine's JVM; --grammar: the package siskin-grammar, with JSON Schema and grammars and \
+        without other formats than .siskin",
     run: android,
 };
 
 fn android(arguments: &[String]) -> Result {
-    let host = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => false,
-        ["--host"] => true,
-        _ => return Err("usage: cargo xtask android [--host]".to_owned()),
+    let edition = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => Some(&library::COMPLETE),
+        ["--grammar"] => Some(&library::GRAMMAR),
+        ["--host"] => None,
+        _ => return Err(format!("usage: cargo xtask android {}", SUBCOMMAND.usage)),
     };
     need_tools()?;
     let place = check()?;
-    if host { Ok(()) } else { devices(&place) }
+    edition.map_or(Ok(()), |edition| devices(&place, edition))
 }
 
 /// Ensures that Java, Maven (which downloads jars) and C compilers are installed.
@@ -108,14 +111,14 @@ pub(crate) fn check() -> Result<BuildFolders> {
 }
 
 /// Builds libraries for Android's ABIs, and the package if there is an NDK to link them.
-fn devices(place: &BuildFolders) -> Result {
+fn devices(place: &BuildFolders, edition: &Edition) -> Result {
     let found = ndk::Ndk::find()?;
     let mut libraries = Vec::new();
     for abi in &rust::ABIS {
-        let archive = rust::static_library(place, abi)?;
+        let archive = rust::static_library(place, abi, edition)?;
         println!("{}: {}, {}", abi.name, archive.display(), size(&archive));
         if let Some(ndk) = &found {
-            libraries.push((abi.name, bridge::device(place, ndk, abi, &archive)?));
+            libraries.push((abi.name, bridge::device(place, ndk, abi, edition, &archive)?));
         }
     }
     if found.is_none() {
@@ -126,8 +129,9 @@ fn devices(place: &BuildFolders) -> Result {
         return Ok(());
     }
     let jni: Vec<_> = libraries.iter().map(|(name, path)| (*name, path.as_path())).collect();
-    let package = package::package(place, &place.at("classes"), "all", &jni)?;
-    package::repository(place, &package.archive)
+    let name = format!("all{}", edition.suffix);
+    let package = package::package(place, &place.at("classes"), &name, &jni)?;
+    package::repository(place, edition, &package.archive)
 }
 
 fn make_folder(path: &Path) -> Result {

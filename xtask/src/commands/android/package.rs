@@ -1,6 +1,7 @@
 //! The package: an AAR, and a Maven repository folder with it.
 
 use super::{BuildFolders, copy, empty_folder, make_folder, size, write};
+use crate::library::Edition;
 use crate::shell::{self, Result, program, run};
 use std::path::{Path, PathBuf};
 
@@ -71,20 +72,21 @@ fn zip(archive: &Path, folder: &Path) -> Result {
 }
 
 /// Creates the folder that users of Gradle and Maven name as a repository.
-pub(super) fn repository(place: &BuildFolders, archive: &Path) -> Result {
+pub(super) fn repository(place: &BuildFolders, edition: &Edition, archive: &Path) -> Result {
     let root = place.at("maven");
-    let folder = root.join("ai/siskin/siskin").join(VERSION);
+    let name = format!("siskin{}", edition.suffix);
+    let folder = root.join("ai/siskin").join(&name).join(VERSION);
     empty_folder(&folder)?;
-    copy(archive, &folder.join(format!("siskin-{VERSION}.aar")))?;
-    write(&folder.join(format!("siskin-{VERSION}.pom")), &pom())?;
-    println!("{}: the repository with ai.siskin:siskin:{VERSION}", root.display());
+    copy(archive, &folder.join(format!("{name}-{VERSION}.aar")))?;
+    write(&folder.join(format!("{name}-{VERSION}.pom")), &pom(&name))?;
+    println!("{}: the repository with ai.siskin:{name}:{VERSION}", root.display());
     Ok(())
 }
 
-fn pom() -> String {
+fn pom(name: &str) -> String {
     let mut text = format!(
         "<project xmlns=\"http://maven.apache.org/POM/4.0.0\">\n  <modelVersion>4.0.0</modelVersion>\n  \
-        <groupId>ai.siskin</groupId>\n  <artifactId>siskin</artifactId>\n  <version>{VERSION}</version>\n  \
+        <groupId>ai.siskin</groupId>\n  <artifactId>{name}</artifactId>\n  <version>{VERSION}</version>\n  \
         <packaging>aar</packaging>\n  <name>Siskin</name>\n  \
         <description>Transformers on the device in people's hands</description>\n  <licenses>\n"
     );

@@ -1,9 +1,10 @@
 //! Rust static libraries for Android's ABIs.
 
 use super::{BuildFolders, copy, make_folder};
+use crate::cross_compile;
+use crate::library::Edition;
 use crate::shell::{Result, output, program, run};
 use crate::tools;
-use crate::{cross_compile, library};
 use std::path::{Path, PathBuf};
 
 /// An Android ABI.
@@ -39,16 +40,16 @@ pub(super) const ABIS: [Abi; 3] = [
     },
 ];
 
-/// Builds the library for one ABI. Panics unwind, and are caught at the C interface.
-pub(super) fn static_library(place: &BuildFolders, abi: &Abi) -> Result<PathBuf> {
+/// Builds an edition of the library for one ABI. Panics unwind, and are caught at the C interface.
+pub(super) fn static_library(place: &BuildFolders, abi: &Abi, edition: &Edition) -> Result<PathBuf> {
     tools::debian(&cross_compile::needs())?;
     let mut command = cross_compile::cargo("rustc", abi.triple, cross_compile::STANDARD);
-    command.arg(cross_compile::SMALL).args(library::PARTS);
+    command.arg(cross_compile::SMALL).args(edition.features);
     command.args(["--profile", "ship", "--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]);
     run(&mut command)?;
     let built = cross_compile::folder().join(abi.triple).join("ship/libsiskin_ffi.a");
     check_objects(&built, abi)?;
-    let kept = place.at("static").join(abi.name);
+    let kept = place.at(&format!("static{}", edition.suffix)).join(abi.name);
     make_folder(&kept)?;
     let kept = kept.join("libsiskin.a");
     copy(&built, &kept)?;

@@ -76,7 +76,7 @@ impl DebArchitecture {
         let cargo = |command| if own { cargo(&[command, "--locked"]) } else { self.cargo(command) };
         for kind in LIBRARIES {
             let what = ["--package", "siskin-ffi", "--lib", "--crate-type", kind];
-            run(cargo("rustc").args(PROFILE).args(what).args(library::PARTS))?;
+            run(cargo("rustc").args(PROFILE).args(what).args(library::COMPLETE.features))?;
         }
         run(cargo("build").args(PROFILE).args(COMMAND))?;
         let elsewhere = || cross_compile::folder().join(self.triple).join("ship");
