@@ -2,7 +2,9 @@
 
 use crate::interrupt::Stoppable;
 use crate::output;
-use siskin::{ErrorKind, FinishReason, GenerateOptions, GeneratedToken, GenerationStep, Result, Session};
+use siskin::{
+    ErrorKind, FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Result, Session,
+};
 use std::time::Instant;
 
 /// A response and its timing.
@@ -38,9 +40,19 @@ impl TimedAnswer {
         print: &mut dyn FnMut(&str) -> Result<()>,
         on_token: &mut dyn FnMut(&Session, GeneratedToken) -> Result<()>,
     ) -> Result<Self> {
+        Self::run(session, |session| session.begin(prompt, options), print, on_token)
+    }
+
+    /// The same for a generation that `begin` starts.
+    pub(crate) fn run(
+        session: &mut Session,
+        begin: impl FnOnce(&mut Session) -> Result<Generation>,
+        print: &mut dyn FnMut(&str) -> Result<()>,
+        on_token: &mut dyn FnMut(&Session, GeneratedToken) -> Result<()>,
+    ) -> Result<Self> {
         let stoppable = Stoppable::new(session);
         let start = Instant::now();
-        let mut generation = session.begin(prompt, options)?;
+        let mut generation = begin(session)?;
         let prompt_seconds = start.elapsed().as_secs_f64();
         let (mut text, mut piece) = (String::new(), String::new());
         let outcome = loop {

@@ -4,6 +4,7 @@
 mod answer;
 mod answer_question;
 mod bench;
+mod bench_serve;
 mod built_in_model;
 mod chat;
 mod classify;
@@ -82,6 +83,7 @@ enum Command {
     Logits(logits::Args),
     Perplexity(perplexity::Args),
     Bench(bench::Args),
+    BenchServe(bench_serve::Args),
     Train(train::Args),
     Eval(train::EvalArgs),
     Completions(manual::CompletionArgs),
@@ -116,6 +118,7 @@ fn main() -> ExitCode {
         Command::Logits(args) => logits::command(args, &open),
         Command::Perplexity(args) => perplexity::command(args, &open),
         Command::Bench(args) => bench::command(args, &open),
+        Command::BenchServe(args) => bench_serve::command(args, open.quiet),
         Command::Train(args) => train::command(args, &open),
         Command::Eval(args) => train::evaluate(args, &open),
         Command::Completions(args) => manual::completions(args, Cli::command()),

@@ -7,11 +7,12 @@ use crate::template_args::TemplateArgs;
 use crate::terminal::printable;
 use crate::{built_in_model, input_path, interrupt, output};
 use serde_json::{Value, json};
+use siskin::chat::{ChatOptions, ResponseEvent, ResponseParser, ToolChoice};
 use siskin::constraint::StructuredOutput;
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache};
-use siskin::template::Message;
+use siskin::template::{Message, RenderOptions};
 use siskin::{
     EncoderOptions, Error, ErrorKind, GenerateOptions, GeneratedToken, Model, Result, Session, SessionOptions,
 };
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     top_logprobs: Option<usize>,
     #[command(flatten)]
     template: TemplateArgs,
+    /// Whether the response must call a tool: auto, none, required, or the name of the tool
+    #[arg(long, value_name = "CHOICE", requires = "tools", help_heading = "Chat template")]
+    tool_choice: Option<String>,
     #[command(flatten)]
     model_args: ModelArgs,
     #[command(flatten)]
@@ -171,9 +175,65 @@ impl Args {
         text.contains(char::is_whitespace) || text.ends_with(['?', ':', '!'])
     }
 
+    /// Returns the options of a chat with tools; `None` if there are none whose calls can be parsed.
+    fn chat(
+        &self,
+        options: &SessionOptions,
+        output: Option<&StructuredOutput>,
+    ) -> Result<Option<ChatOptions>> {
+        let Some(tools) = self.template.tools()? else { return Ok(None) };
+        let tool_choice = match self.tool_choice.as_deref() {
+            None | Some("auto") => ToolChoice::Auto,
+            Some("none") => ToolChoice::None,
+            Some("required") => ToolChoice::Required,
+            Some(name) => ToolChoice::Named(name.to_owned()),
+        };
+        Ok(Some(ChatOptions {
+            template: RenderOptions { tools: None, ..options.template.clone() },
+            tools,
+            tool_choice,
+            structured_output: output.cloned(),
+            ..ChatOptions::default()
+        }))
+    }
+
     fn generate(&self) -> GenerateOptions {
         let max_tokens = self.text.max_tokens.unwrap_or(usize::MAX);
         GenerateOptions { max_tokens, raw: self.raw, parse_special: self.parse_special }
+    }
+}
+
+/// A response that is split into reasoning, content and tool calls.
+struct ParsedResponse {
+    parser: ResponseParser,
+    message: Message,
+}
+
+impl ParsedResponse {
+    fn new(parser: ResponseParser) -> Self {
+        Self { parser, message: Message { role: "assistant".to_owned(), ..Message::default() } }
+    }
+
+    /// Reads the next text of the response, and returns what is to be printed: all but tool calls.
+    fn read(&mut self, text: &str) -> String {
+        let events = self.parser.push(text);
+        self.append(events)
+    }
+
+    fn finish(&mut self) -> String {
+        let events = self.parser.finish();
+        self.append(events)
+    }
+
+    fn append(&mut self, events: Vec<ResponseEvent>) -> String {
+        let mut printed = String::new();
+        for event in events {
+            if let ResponseEvent::Content(text) | ResponseEvent::Reasoning(text) = &event {
+                printed.push_str(text);
+            }
+            self.message.append(event);
+        }
+        printed
     }
 }
 
@@ -238,11 +298,11 @@ fn answer(
     output: Option<&StructuredOutput>,
 ) -> Result<TimedAnswer> {
     let seed = options.sampler.seed;
+    let chat = args.chat(&options, output)?;
     let mut session = model.session(options)?;
     session.set_structured_output(output)?;
-    if let Some(system) = &args.system {
-        session.add_message("system", system);
-    }
+    let before: Vec<Message> = args.system.iter().map(|text| Message::new("system", text)).collect();
+    before.iter().for_each(|message| session.push_message(message.clone()));
     let is_terminal = std::io::stdout().is_terminal();
     let mut print = |text: &str| match (args.json, is_terminal) {
         (true, _) => Ok(()),
@@ -256,7 +316,21 @@ fn answer(
         }
         Ok(())
     };
-    let answer = TimedAnswer::generate(&mut session, prompt, args.generate(), &mut print, &mut on_token)?;
+    let (answer, message) = match chat {
+        None => {
+            let generate = args.generate();
+            (TimedAnswer::generate(&mut session, prompt, generate, &mut print, &mut on_token)?, None)
+        }
+        Some(chat) => {
+            let messages = [before, vec![Message::new("user", prompt)]].concat();
+            let mut response = ParsedResponse::new(model.chat(&messages, &chat)?.parser());
+            let begin = |session: &mut Session| Ok(session.chat(&messages, &chat, args.generate())?.0);
+            let mut print_parsed = |text: &str| print(&response.read(text));
+            let answer = TimedAnswer::run(&mut session, begin, &mut print_parsed, &mut on_token)?;
+            print(&response.finish())?;
+            (answer, Some(response.message))
+        }
+    };
     if args.json {
         let mut value = json!({
             "text": answer.text,
@@ -271,9 +345,15 @@ fn answer(
         if reported {
             value["logprobs"] = logprobs.into();
         }
+        if let Some(message) = message {
+            value["message"] = message.to_json();
+        }
         output::json(&value)?;
     } else {
         output::line("")?;
+        for call in message.iter().flat_map(|message| &message.tool_calls) {
+            output::json(&call.to_json()["function"])?;
+        }
         output::note(open.quiet, answer.summary());
     }
     match answer.stopped {

@@ -1,6 +1,7 @@
 //! Variables of chat templates: `--template-var`, `--tools` and `--documents`.
 
 use crate::{input_path, output};
+use siskin::chat::Tool;
 use siskin::template::{RenderOptions, TemplateData};
 use siskin::{Error, Model, Result};
 use std::path::{Path, PathBuf};
@@ -35,6 +36,18 @@ impl TemplateArgs {
     /// Returns true if any variable was given.
     pub(crate) fn are_given(&self) -> bool {
         !self.template_var.is_empty() || self.tools.is_some() || self.documents.is_some()
+    }
+
+    /// Returns the tools for a chat whose response is parsed. `None` without --tools, and with a warning if they are not in
+    /// OpenAI's form: then only the template knows what they are.
+    pub(crate) fn tools(&self) -> Result<Option<Vec<Tool>>> {
+        let Some(path) = &self.tools else { return Ok(None) };
+        let tools = Tool::list_from_json(&input_path::read_text(path)?);
+        let warn = |error: &Error| {
+            let location = path.display();
+            output::warn(format_args!("{location}: {error}; tool calls are not parsed"));
+        };
+        Ok(tools.inspect_err(warn).ok())
     }
 
     /// Returns the variables for a model. Fails if there are some and it has no chat template; a variable that the

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::chat::with_template;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::process::{Command, Output};
 
 fn siskin(arguments: &[&str]) -> Output {
@@ -40,6 +40,58 @@ fn tokens_have_log_probabilities() {
     assert_eq!(report["logprobs"][3]["logprob"], tokens[3]["logprob"]);
     assert!(report["logprobs"][3].get("top_logprobs").is_none());
     assert_eq!(siskin(&["run", "shakespeare", "a", "--logprobs"]).status.code(), Some(2), "without --json");
+}
+
+/// Returns a tokenizer with a token for each printable byte, which has its id, and an end token.
+fn printable_bytes() -> Value {
+    let visible = (33..127_u8).map(|byte| (char::from(byte).to_string(), Value::from(byte)));
+    let vocabulary: serde_json::Map<_, _> =
+        visible.chain([("\u{120}".to_owned(), 32.into()), ("\u{10a}".to_owned(), 10.into())]).collect();
+    let level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let end = json!({"id": 2, "content": "</s>", "special": true, "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false});
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [end], "normalizer": null,
+        "pre_tokenizer": level, "post_processor": null, "decoder": level,
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocabulary, "merges": []}
+    })
+}
+
+/// A model that must call a tool writes a call that fits its schema.
+#[test]
+fn tool_calls_are_parsed() {
+    let template =
+        "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}{{ messages[-1].content }}";
+    let folder = with_template("run-calls", template);
+    std::fs::write(folder.join("tokenizer.json"), printable_bytes().to_string()).unwrap();
+    let tools = folder.with_file_name("run-calls.list");
+    let parameters = r#"{"type": "object", "properties": {"days": {"enum": [1, 2]}}, "required": ["days"], "additionalProperties": false}"#;
+    let list = format!(
+        r#"[{{"type": "function", "function": {{"name": "forecast", "parameters": {parameters}}}}}]"#
+    );
+    std::fs::write(&tools, list).unwrap();
+    let (folder, tools) = (folder.to_str().unwrap(), tools.to_str().unwrap());
+    let run = |more: &[&str]| {
+        let arguments = ["run", folder, "w5", "--no-cache", "--seed", "3", "--tools", tools];
+        siskin(&[&arguments[..], more].concat())
+    };
+    let output = run(&["--tool-choice", "required", "--json"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let message = value(&output)["message"].clone();
+    let call = &message["tool_calls"][0]["function"];
+    assert_eq!((&message["role"], &call["name"]), (&json!("assistant"), &json!("forecast")), "{message}");
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert!([1, 2].contains(&arguments["days"].as_i64().unwrap()), "{message}");
+    let output = run(&["--tool-choice", "forecast"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let line = text.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(serde_json::from_str::<Value>(line).unwrap()["name"], "forecast");
+    let output = run(&["--tool-choice", "none", "-n", "4", "--json"]);
+    assert!(value(&output)["message"].get("tool_calls").is_none());
+    let unknown = run(&["--tool-choice", "other"]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", errors(&unknown));
 }
 
 #[test]

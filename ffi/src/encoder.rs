@@ -100,18 +100,31 @@ pub unsafe extern "C" fn siskin_encoder_new(
     // SAFETY: pointer contract: `model` is null or live; `out` is null or writable.
     unsafe {
         guard::create(out, || {
-            let defaults = EncoderOptions::default();
-            let batch = if max_batch_tokens == 0 { defaults.batch } else { max_batch_tokens };
-            let cache = self::kv_cache_type(kv_cache_type)?;
-            let options = EncoderOptions { head: use_head, batch, cache, ..defaults };
-            borrow(model, |model| {
-                let encoder = model.encoder(options)?;
-                let control = RunControl::new(encoder.cancel_handle());
-                let (embed, overflow) = (EmbedOptions::of(model)?, OverflowMode::Error);
-                let (embeddings, predictions) = (Vec::new(), Vec::new());
-                Ok((EncoderState { encoder, embed, overflow, embeddings, predictions }, control))
-            })
+            let options = encoder_options(use_head, max_batch_tokens, kv_cache_type)?;
+            borrow(model, |model| EncoderState::create(model.encoder(options)?))
         })
+    }
+}
+
+/// Returns the options of an encoder.
+pub(crate) fn encoder_options(
+    head: bool,
+    max_batch_tokens: usize,
+    kv_cache_type: siskin_kv_cache_type,
+) -> Outcome<EncoderOptions> {
+    let defaults = EncoderOptions::default();
+    let batch = if max_batch_tokens == 0 { defaults.batch } else { max_batch_tokens };
+    let cache = self::kv_cache_type(kv_cache_type)?;
+    Ok(EncoderOptions { head, batch, cache, ..defaults })
+}
+
+impl EncoderState {
+    /// Returns the state of a new encoder.
+    pub(crate) fn create(encoder: Encoder) -> Outcome<(Self, RunControl)> {
+        let control = RunControl::new(encoder.cancel_handle());
+        let (embed, overflow) = (EmbedOptions::of(encoder.model())?, OverflowMode::Error);
+        let (embeddings, predictions) = (Vec::new(), Vec::new());
+        Ok((Self { encoder, embed, overflow, embeddings, predictions }, control))
     }
 }
 
@@ -209,8 +222,8 @@ pub unsafe extern "C" fn siskin_encoder_set_early_exit(
     }
 }
 
-/// Returns how many layers text `index` of the last call passed. Returns `SISKIN_ERROR_ARGUMENT` if that call did not use
-/// early exit.
+/// Returns how many layers text `index` of the last call that classified or ranked texts with early exit passed. Returns
+/// `SISKIN_ERROR_ARGUMENT` if there is no such text, or no such call since early exit was set.
 ///
 /// # Safety
 /// The pointer contract of the crate.

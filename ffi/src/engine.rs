@@ -10,6 +10,7 @@ use siskin::template::{Message, RenderOptions};
 
 use crate::arguments::{SizedOutput, output, text, values};
 use crate::chat::ChatRequest;
+use crate::encoder::{EncoderState, encoder_options, siskin_encoder};
 use crate::engine_options::{siskin_engine_options, siskin_served_model_options};
 use crate::error::{Outcome, PendingError, siskin_error};
 use crate::generation::{GenerationState, siskin_generation};
@@ -17,7 +18,7 @@ use crate::guard::{self, Handle, borrow, borrow_or_default};
 use crate::model::siskin_model;
 use crate::request_options::{Options, siskin_request_options};
 use crate::session::{SessionState, siskin_session};
-use crate::session_options::siskin_session_options;
+use crate::session_options::{siskin_kv_cache_type, siskin_session_options};
 
 /// Generates for many requests at once: they share forward passes, threads, memory and the KV cache of common prefixes.
 /// The tokens of a request are those that a session with the same options generates. Any number of threads may use it
@@ -183,6 +184,36 @@ pub unsafe extern "C" fn siskin_engine_session_new(
             borrow(engine, |state| {
                 let (id, _) = state.model(model)?;
                 Ok(SessionState::create(state.engine.session(id, options.session)?, options.max_tokens))
+            })
+        })
+    }
+}
+
+/// Creates an encoder that runs on the engine. The texts that it embeds share batches with those of other encoders of the same
+/// model and options on this engine, such as those of other threads; predictions take turns with the engine's forward passes.
+/// `use_head`, `max_batch_tokens` and `kv_cache_type` are those of `siskin_encoder_new`. The encoder keeps the engine alive.
+/// `siskin_encoder_embed` returns `SISKIN_ERROR_OVERLOADED` if too many texts wait, and after `siskin_engine_drain`.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_encoder_new(
+    engine: *const siskin_engine,
+    model: *const siskin_model,
+    use_head: bool,
+    max_batch_tokens: usize,
+    kv_cache_type: siskin_kv_cache_type,
+    out: *mut *mut siskin_encoder,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` and `model` are null or live; `out` is null or writable.
+    unsafe {
+        guard::create(out, || {
+            let options = encoder_options(use_head, max_batch_tokens, kv_cache_type)?;
+            borrow(engine, |state| {
+                borrow(model, |model| EncoderState::create(state.engine.encoder(model, options)?))
             })
         })
     }

@@ -21,8 +21,20 @@ static siskin_encoder *open_encoder(char **arguments, const char *name, bool use
     return encoder;
 }
 
-static void embeddings(char **arguments) {
-    siskin_encoder *encoder = open_encoder(arguments, "vectors", false);
+static siskin_encoder *encoder_of_engine(char **arguments, const char *name, bool use_head) {
+    siskin_model *model = open_model(arguments, name);
+    siskin_engine *engine = NULL;
+    siskin_encoder *encoder = NULL;
+    OK(siskin_engine_new(NULL, &engine));
+    OK(siskin_engine_encoder_new(engine, model, use_head, 64, SISKIN_KV_CACHE_AUTO, &encoder));
+    siskin_encoder *none = NULL;
+    FAILS(SISKIN_ERROR_NULL, siskin_engine_encoder_new(engine, NULL, use_head, 0, SISKIN_KV_CACHE_AUTO, &none));
+    siskin_model_free(model);
+    siskin_engine_free(engine);
+    return encoder;
+}
+
+static void embeddings(siskin_encoder *encoder) {
     siskin_strings *both = texts_of("the sky is blue", "a"), *alone = texts_of("the sky is blue", NULL);
     const float *values = NULL;
     float kept[64];
@@ -229,7 +241,8 @@ static void generation(char **arguments) {
 
 int main(int count, char **arguments) {
     CHECK(count == 2);
-    embeddings(arguments);
+    embeddings(open_encoder(arguments, "vectors", false));
+    embeddings(encoder_of_engine(arguments, "vectors", false));
     classes(arguments);
     early_exit(arguments);
     spans(arguments);

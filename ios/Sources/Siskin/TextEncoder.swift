@@ -11,12 +11,39 @@ public actor TextEncoder {
 
     /// Creates an encoder.
     public init(model: Model, options: EncoderOptions = EncoderOptions()) async throws(SiskinError) {
-        runner = try await runInBackground { _ throws(SiskinError) in
-            let (useHead, cacheType) = (options.useHead, options.kvCacheType.native)
-            let maxBatchTokens: Int = try native(options.maxBatchTokens ?? 0, "maxBatchTokens")
-            let encoder = try model.handle.use { model throws(SiskinError) in
+        try await self.init(options) { useHead, maxBatchTokens, cacheType throws(SiskinError) in
+            try model.handle.use { model throws(SiskinError) in
                 try makeHandle { siskin_encoder_new(model, useHead, maxBatchTokens, cacheType, &$0) }
             }
+        }
+    }
+
+    /// Creates an encoder that runs on an engine. The texts that it embeds share batches with those of other encoders of the
+    /// same model and options; predictions take turns with the engine's forward passes. The encoder keeps the engine alive.
+    /// `embed` throws `SiskinError.Code.overloaded` if too many texts wait, and after `Engine.drain(milliseconds:)`.
+    public init(
+        engine: Engine,
+        model: Model,
+        options: EncoderOptions = EncoderOptions()
+    ) async throws(SiskinError) {
+        try await self.init(options) { useHead, maxBatchTokens, cacheType throws(SiskinError) in
+            try engine.handle.use { engine throws(SiskinError) in
+                try model.handle.use { model throws(SiskinError) in
+                    try makeHandle {
+                        siskin_engine_encoder_new(engine, model, useHead, maxBatchTokens, cacheType, &$0)
+                    }
+                }
+            }
+        }
+    }
+
+    private init(
+        _ options: EncoderOptions,
+        create: @escaping @Sendable (Bool, Int, siskin_kv_cache_type) throws(SiskinError) -> OpaquePointer
+    ) async throws(SiskinError) {
+        runner = try await runInBackground { _ throws(SiskinError) in
+            let maxBatchTokens: Int = try native(options.maxBatchTokens ?? 0, "maxBatchTokens")
+            let encoder = try create(options.useHead, maxBatchTokens, options.kvCacheType.native)
             let handle = NativeHandle(encoder, "encoder", free: { siskin_encoder_free($0) })
             try handle.use { encoder throws(SiskinError) in
                 let (mode, overlap) = try options.onOverflow.makeNative()

@@ -68,6 +68,31 @@ final class EngineTests: XCTestCase {
         await assertThrows(.overloaded) { try await late.prompt("One more") }
     }
 
+    func testEncodersOfAnEngineEmbedAsOthersDo() async throws {
+        let model = try await Model(contentsOf: try smallModelURL("vectors"))
+        let engine = try Engine(options: EngineOptions(threads: 2, backgroundThread: true))
+        let texts = ["the sky is blue", "a", "is the sky blue", "blue sky"]
+        let expected = try await TextEncoder(model: model, options: EncoderOptions(useHead: false)).embed(texts)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for _ in 0..<4 {
+                group.addTask {
+                    let encoder = try await TextEncoder(
+                        engine: engine, model: model, options: EncoderOptions(useHead: false))
+                    let vectors = try await encoder.embed(texts)
+                    XCTAssertEqual(vectors, expected)
+                }
+            }
+            try await group.waitForAll()
+        }
+        let classes = try await Model(contentsOf: try smallModelURL("classes"))
+        let shared = try await TextEncoder(engine: engine, model: classes).classify(texts)
+        let own = try await TextEncoder(model: classes).classify(texts)
+        XCTAssertEqual(shared, own)
+        let late = try await TextEncoder(engine: engine, model: model, options: EncoderOptions(useHead: false))
+        try await engine.drain(milliseconds: 1000)
+        await assertThrows(.overloaded) { try await late.embed(texts) }
+    }
+
     func testGenerationsReportTokensAndReasonsAndCanBeCanceled() async throws {
         let model = try await chatModel()
         let engine = try Engine()

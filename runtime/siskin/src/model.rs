@@ -119,6 +119,11 @@ impl Model {
         Self::new(LoadedModel::external(file, engine, options)?)
     }
 
+    /// Returns whether both are one loaded model.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.loaded, &other.loaded)
+    }
+
     /// Returns the model with contexts that use these threads, in turn.
     pub(crate) fn on_threads(&self, pool: SharedThreadPool) -> Self {
         Self { thread_pool: Some(pool), ..self.clone() }

@@ -295,6 +295,48 @@ fn attached_models_compute_the_same() {
     }
 }
 
+/// Encoders of an engine compute what others do, in shared batches, and can be canceled.
+#[test]
+fn encoders_on_an_engine_share_batches() {
+    let file = &texts::load("bert", None).file;
+    let model = golden::model(file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+    let options = EncoderOptions { head: false, ..EncoderOptions::default() };
+    let embed = EmbedOptions::of(&model).unwrap();
+    let inputs = |seed: u64| -> Vec<EncoderInput> {
+        let input =
+            |at| EncoderInput { ids: prompt(&model, seed * 10 + at, 3 + at as usize), ..Default::default() };
+        (0..5).map(input).collect()
+    };
+    for drive in [Drive::Caller, Drive::Thread] {
+        let engine = Engine::new(EngineOptions { threads: 2, drive }).unwrap();
+        let start = Barrier::new(4);
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let (engine, model, start, inputs, embed) = (&engine, &model, &start, &inputs, &embed);
+                scope.spawn(move || {
+                    let mut shared = engine.encoder(model, options).unwrap();
+                    let mut own = model.encoder(options).unwrap();
+                    let expected = own.embed_tokens(&inputs(seed), embed).unwrap();
+                    start.wait();
+                    for _ in 0..8 {
+                        assert_eq!(shared.embed_tokens(&inputs(seed), embed).unwrap(), expected);
+                    }
+                });
+            }
+        });
+        let mut canceled = engine.encoder(&model, options).unwrap();
+        canceled.cancel_handle().cancel();
+        let error = canceled.embed_tokens(&inputs(1), &embed).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Canceled);
+        assert_eq!(canceled.embed_tokens(&inputs(1), &embed).unwrap().len(), 5);
+        let wrong = EncoderInput::default();
+        assert_eq!(canceled.embed_tokens(&[wrong], &embed).unwrap_err().kind(), ErrorKind::Argument);
+        engine.drain(Duration::from_secs(1));
+        let error = canceled.embed_tokens(&inputs(1), &embed).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Overloaded);
+    }
+}
+
 /// A whole generation with text, as an app runs it.
 #[test]
 fn a_generation_of_a_session_can_be_stepped() {

@@ -27,6 +27,14 @@ static jlong engine_new_session(JNIEnv *env, CLASS, jlong engine, jint model, jl
     return (jlong)(intptr_t)session;
 }
 
+static jlong engine_new_encoder(JNIEnv *env, CLASS, jlong engine, jlong model, jboolean use_head, jint max_batch_tokens,
+                                jint cache_type) {
+    siskin_encoder *encoder = NULL;
+    throw_if_error(env, siskin_engine_encoder_new(ENGINE(engine), HANDLE(const siskin_model, model), use_head,
+                                                  (size_t)max_batch_tokens, (uint32_t)cache_type, &encoder));
+    return (jlong)(intptr_t)encoder;
+}
+
 static jlong engine_attach_model(JNIEnv *env, CLASS, jlong engine, jlong model) {
     siskin_model *attached = NULL;
     throw_if_error(env, siskin_engine_attach_model(ENGINE(engine), HANDLE(const siskin_model, model), &attached));
@@ -119,6 +127,7 @@ static const JNINativeMethod METHODS[] = {
     METHOD("create", "(J)J", engine_new),
     METHOD("addModel", "(JJJ)I", engine_add_model),
     METHOD("newSession", "(JIJ)J", engine_new_session),
+    METHOD("newEncoder", "(JJZII)J", engine_new_encoder),
     METHOD("attachModel", "(JJ)J", engine_attach_model),
     METHOD("submit", "(JI[BJ)J", engine_submit),
     METHOD("submitMessages", "(JI[BJ)J", engine_submit_messages),

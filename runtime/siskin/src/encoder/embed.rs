@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
 use super::{Encoder, EncoderInput, OverflowMode, Pooling, pooling};
+use crate::features::ENGINE;
 use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, ErrorKind, Result};
@@ -235,6 +236,10 @@ impl Encoder {
                 &adapted
             }
         };
+        if let Some(batches) = self.shared_batches.as_ref().filter(|_| ENGINE.is_there) {
+            self.lengths(texts)?;
+            return batches.embed(texts.to_vec(), options, &self.cancel);
+        }
         let dense = std::mem::take(&mut self.dense);
         let outcome = self.pool(texts, options, &dense);
         self.dense = dense;

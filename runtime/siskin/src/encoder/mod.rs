@@ -29,6 +29,7 @@ use sentence::Dense;
 
 use crate::model::Model;
 use crate::result_cache::ResultCache;
+use crate::serving::SharedBatches;
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::ModelPart;
 use siskin_backend::cancel::CancelHandle;
@@ -38,7 +39,7 @@ use siskin_graph::arch::ConfigReader;
 use siskin_graph::{AdapterSlot, OutputHead};
 
 /// Options for opening an encoder.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EncoderOptions {
     /// The maximum number of tokens per batch; a longer text enlarges it.
     pub batch: usize,
@@ -126,6 +127,8 @@ pub struct Encoder {
     context: Option<Context>,
     /// What the context shares with others; `None`: nothing.
     resources: Option<Resources>,
+    /// The engine that embeds texts, if it is on one.
+    shared_batches: Option<SharedBatches>,
     sequences: Vec<usize>,
     cancel: CancelHandle,
     work: EncoderWork,
@@ -237,6 +240,7 @@ impl Encoder {
             facts,
             context: None,
             resources: None,
+            shared_batches: None,
             sequences: Vec::new(),
             cancel: CancelHandle::new(),
             work: EncoderWork::default(),
@@ -295,6 +299,12 @@ impl Encoder {
         self.resources = Some(Resources { thread_pool, kv_budget: None });
         self.context = None;
         self.sequences.clear();
+    }
+
+    /// Lets an engine embed texts.
+    pub(crate) fn share_batches(&mut self, batches: SharedBatches) {
+        self.cancel = batches.cancel_handle();
+        self.shared_batches = Some(batches);
     }
 
     /// Returns the maximum number of tokens per batch, except for longer texts.

@@ -10,6 +10,7 @@ use super::wake::WakerSlot;
 use crate::encoder::{EmbedOptions, EmbeddingWindows, Encoder, EncoderInput, EncoderOptions};
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
+use siskin_backend::cancel::CancelHandle;
 use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
 
@@ -50,6 +51,45 @@ pub(super) struct EncoderQueue {
     waiting: Mutex<VecDeque<WaitingWindow>>,
     /// Whether further texts are rejected.
     is_closed: AtomicBool,
+}
+
+/// The batches of an engine that an [`Encoder`] adds its texts to.
+#[derive(Clone)]
+pub(crate) struct SharedBatches {
+    engine: TokenEngine,
+    queue: Arc<EncoderQueue>,
+}
+
+impl SharedBatches {
+    pub(super) fn new(engine: TokenEngine, queue: Arc<EncoderQueue>) -> Self {
+        Self { engine, queue }
+    }
+
+    /// Returns a handle that wakes the thread that waits in [`Self::embed`].
+    pub(crate) fn cancel_handle(&self) -> CancelHandle {
+        let engine = self.engine.clone();
+        CancelHandle::with_notify(Arc::new(move || engine.notify()))
+    }
+
+    /// Embeds tokenized texts with those of others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Canceled`] if `cancel` was canceled, which is then reset; [`ErrorKind::Overloaded`] if too many texts wait.
+    pub(crate) fn embed(
+        &self,
+        inputs: Vec<EncoderInput>,
+        options: &EmbedOptions,
+        cancel: &CancelHandle,
+    ) -> Result<Vec<Vec<f32>>> {
+        let windows = EmbeddingWindows { owners: (0..inputs.len()).collect(), inputs };
+        let request = self.queue.submit(&self.engine, windows, options)?;
+        self.engine.wait_until(&|| request.texts.is_ready() || cancel.is_canceled());
+        if cancel.is_canceled() {
+            cancel.reset();
+            return Err(Error::canceled("encoder"));
+        }
+        request.take()
+    }
 }
 
 struct WaitingWindow {
@@ -154,6 +194,11 @@ impl EncoderQueue {
             vectors
         }));
         outcome.unwrap_or_else(|_| Err(internal_error()))
+    }
+
+    /// Returns whether it computes with these options of a model.
+    pub(super) fn is_for(&self, model: &Model, options: &EncoderOptions) -> bool {
+        self.options == *options && self.tokenizing.model().is_same(model)
     }
 
     pub(super) fn max_tokens(&self) -> usize {

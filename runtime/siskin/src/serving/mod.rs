@@ -32,19 +32,20 @@ pub use stream::GenerationStream;
 
 #[cfg(doc)]
 use crate::ErrorKind;
-use crate::encoder::{EmbedOptions, EncoderInput, EncoderOptions};
+use crate::encoder::{EmbedOptions, Encoder, EncoderInput, EncoderOptions};
 use crate::features::ENGINE;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::text::TextStream;
 use crate::{Error, Result};
 use embedding::EncoderQueue;
+pub(crate) use embedding::SharedBatches;
 use event_queue::EventQueue;
 use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_format::CargoFeature;
-use siskin_graph::AdapterSlot;
+use siskin_graph::{AdapterSlot, OutputHead};
 use siskin_scheduler::engine::{BatchQueue, TokenEngine};
 use siskin_scheduler::prefix_cache::{DiskPrefixCache, PrefixStore, kv_layout};
 use siskin_scheduler::request::{RequestSpec, check_length};
@@ -195,12 +196,41 @@ impl Engine {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
         }
-        let pool = self.lock().pool(self.options.threads, model)?;
-        let texts = Arc::new(EncoderQueue::new(model, options, pool)?);
-        self.engine.add_encoder(Arc::clone(&texts) as Arc<dyn BatchQueue>);
         let mut shared = self.lock();
-        shared.encoders.push(texts);
+        self.push_encoder(&mut shared, model, options)?;
         Ok(EncoderId(shared.encoders.len() - 1))
+    }
+
+    fn push_encoder(
+        &self,
+        shared: &mut ServedModels,
+        model: &Model,
+        options: EncoderOptions,
+    ) -> Result<Arc<EncoderQueue>> {
+        let pool = shared.pool(self.options.threads, model)?;
+        let queue = Arc::new(EncoderQueue::new(model, options, pool)?);
+        self.engine.add_encoder(Arc::clone(&queue) as Arc<dyn BatchQueue>);
+        shared.encoders.push(Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    /// Creates an encoder that runs on the engine. The texts that it embeds share batches with those of other encoders of the
+    /// same model and options, and of [`Engine::embed`]; classification and other heads take turns with the engine's passes.
+    ///
+    /// # Errors
+    /// As [`Model::encoder`].
+    pub fn encoder(&self, model: &Model, options: EncoderOptions) -> Result<Encoder> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
+        let mut encoder = self.attach(model)?.encoder(options)?;
+        if encoder.head() == OutputHead::Hidden {
+            let mut shared = self.lock();
+            let known = shared.encoders.iter().find(|queue| queue.is_for(model, &options)).cloned();
+            let queue = known.map_or_else(|| self.push_encoder(&mut shared, model, options), Ok)?;
+            encoder.share_batches(SharedBatches::new(self.engine.clone(), queue));
+        }
+        Ok(encoder)
     }
 
     /// Submits texts to embed, which share batches with those of other requests.
@@ -215,7 +245,7 @@ impl Engine {
         texts: &[T],
         options: &EmbedOptions,
     ) -> Result<EmbeddingRequest> {
-        let encoder = self.encoder(encoder)?;
+        let encoder = self.encoder_queue(encoder)?;
         let windows = encoder.windows(texts, options)?;
         encoder.submit(&self.engine, windows, options)
     }
@@ -230,7 +260,7 @@ impl Engine {
         texts: Vec<EncoderInput>,
         options: &EmbedOptions,
     ) -> Result<EmbeddingRequest> {
-        let encoder = self.encoder(encoder)?;
+        let encoder = self.encoder_queue(encoder)?;
         let windows = encoder.windows_of_tokens(texts, options)?;
         encoder.submit(&self.engine, windows, options)
     }
@@ -240,7 +270,7 @@ impl Engine {
         model.ok_or_else(|| Error::argument("model", "not a model of this engine"))
     }
 
-    fn encoder(&self, id: EncoderId) -> Result<Arc<EncoderQueue>> {
+    fn encoder_queue(&self, id: EncoderId) -> Result<Arc<EncoderQueue>> {
         let encoder = self.lock().encoders.get(id.0).map(Arc::clone);
         encoder.ok_or_else(|| Error::argument("encoder", "not an encoder of this engine"))
     }
@@ -361,9 +391,9 @@ impl Engine {
         self.lock().encoders.get(encoder.0).map(|encoder| encoder.max_tokens())
     }
 
-    /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`; then
-    /// sessions get errors, too. Then
-    /// cached prefixes are written to disk, if models have [`ServedModelOptions::disk_cache`], for about ten seconds at most.
+    /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`; from then
+    /// on, sessions get errors, too. Cached prefixes are then written to disk, if models have
+    /// [`ServedModelOptions::disk_cache`], for about ten seconds at most.
     pub fn drain(&self, limit: Duration) {
         if !FEATURE.is_there {
             return;

@@ -38,9 +38,13 @@ public class EncoderOptions {
      */
     public var earlyExit: EarlyExit? = null
 
-    internal fun create(model: Long): Encoder {
+    internal fun create(model: Long): Encoder =
+        create { useHead, maxTokens, cacheType -> NativeEncoder.create(model, useHead, maxTokens, cacheType) }
+
+    /** Creates an encoder by a function of whether it has the head, the maximum batch size, and the KV cache type. */
+    internal fun create(native: (Boolean, Int, Int) -> Long): Encoder {
         val maxTokens = maxBatchTokens?.let { positive("maxBatchTokens", it) } ?: 0
-        val encoder = Encoder(NativeEncoder.create(model, useHead, maxTokens, kvCacheType?.code ?: 0))
+        val encoder = Encoder(native(useHead, maxTokens, kvCacheType?.code ?: 0))
         try {
             encoder.native.withPointer(::copyTo)
         } catch (error: Throwable) {

@@ -47,6 +47,32 @@ public class Engine internal constructor(pointer: Long) :
         runBlocking { add(model, options) }
 
     /**
+     * Creates an encoder that runs on the engine. The texts that it embeds share batches with those of other encoders of the
+     * same model and options; predictions take turns with the engine's forward passes. The encoder keeps the engine alive.
+     * [Encoder.embed] throws [SiskinException.Overloaded] if too many texts wait, and after [drain].
+     */
+    public suspend fun encoder(model: Model, options: EncoderOptions = EncoderOptions()): Encoder =
+        runInBackground({}, Handle::close) {
+            native.withPointer { engine ->
+                model.native.withPointer { pointer ->
+                    options.create { useHead, maxTokens, cacheType ->
+                        NativeEngine.newEncoder(engine, pointer, useHead, maxTokens, cacheType)
+                    }
+                }
+            }
+        }
+
+    /** Creates an encoder that runs on the engine: `engine.encoder(model) { pooling = Pooling.MEAN }`. */
+    public suspend fun encoder(model: Model, options: EncoderOptions.() -> Unit): Encoder =
+        encoder(model, EncoderOptions().apply(options))
+
+    /** Blocking variant of [encoder], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun encoderBlocking(model: Model, options: EncoderOptions = EncoderOptions()): Encoder =
+        runBlocking { encoder(model, options) }
+
+    /**
      * Returns [model] on the engine's threads: its sessions, encoders, seq2seq generators and transcribers take turns
      * with the engine's forward passes instead of competing for the cores. Both share their weights, and either can be
      * closed first.
@@ -243,6 +269,8 @@ internal object NativeEngine {
     @JvmStatic external fun addModel(engine: Long, model: Long, options: Long): Int
 
     @JvmStatic external fun newSession(engine: Long, model: Int, options: Long): Long
+
+    @JvmStatic external fun newEncoder(engine: Long, model: Long, useHead: Boolean, maxBatchTokens: Int, cacheType: Int): Long
 
     @JvmStatic external fun attachModel(engine: Long, model: Long): Long
 

@@ -8,6 +8,7 @@ import kotlinx.coroutines.delay
 import kotlinx.coroutines.flow.first
 import kotlinx.coroutines.flow.toList
 import kotlinx.coroutines.launch
+import org.junit.Assert.assertArrayEquals
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertNull
 import org.junit.Assert.assertTrue
@@ -67,6 +68,30 @@ class EngineTest {
                 served.session().use { session ->
                     engine.drain(1_000)
                     assertThrows<SiskinException.Overloaded> { session.prompt("One more") }
+                }
+            }
+        }
+    }
+
+    @Test
+    fun `encoders of an engine embed as others do`() = runTest {
+        withModel("vectors") { model ->
+            val texts = listOf("the sky is blue", "a", "is the sky blue", "blue sky")
+            val expected = model.encoder { useHead = false }.use { it.embed(texts) }
+            Engine.create { backgroundThread = true }.use { engine ->
+                val answers = (0 until 4).map {
+                    async { engine.encoder(model) { useHead = false }.use { encoder -> encoder.embed(texts) } }
+                }
+                for (answer in answers.awaitAll()) {
+                    for ((vector, other) in answer.zip(expected)) assertArrayEquals(other, vector, 0f)
+                }
+                withModel("classes") { classes ->
+                    val classified = engine.encoder(classes).use { it.classify(texts) }
+                    assertEquals(classes.encoder().use { it.classify(texts) }, classified)
+                }
+                engine.encoderBlocking(model, EncoderOptions().apply { useHead = false }).use { encoder ->
+                    engine.drain(1_000)
+                    assertThrows<SiskinException.Overloaded> { encoder.embed(texts) }
                 }
             }
         }
