@@ -2,7 +2,7 @@
 
 use crate::output;
 use serde_json::{Value, json};
-use siskin::{Error, Result};
+use siskin::{Error, ErrorKind, Result};
 use siskin_serve::load::{LatencyTargets, LoadOptions, LoadPlan, LoadReport, Target, Workload};
 use std::time::Duration;
 
@@ -92,6 +92,9 @@ pub(crate) fn command(args: &Args, quiet: bool) -> Result<()> {
     };
     let workload = Workload::ALL.iter().find(|(name, _)| *name == args.workload);
     let (_, workload) = workload.ok_or_else(|| Error::argument("--workload", "not a workload"))?;
+    if args.no_schema && *workload != Workload::Agents {
+        return Err(Error::argument("--no-schema", "no effect without --workload agents"));
+    }
     let plan = LoadPlan::new(*workload, &options)?;
     let targets = LatencyTargets {
         first_token: Duration::from_millis(args.first_token_target),
@@ -100,23 +103,43 @@ pub(crate) fn command(args: &Args, quiet: bool) -> Result<()> {
     let target = |url: &String| Target::new(url, args.model.clone());
     let servers = args.urls.iter().map(target).collect::<Result<Vec<_>>>()?;
     let mut rounds: Vec<Vec<Value>> = vec![Vec::new(); servers.len()];
+    let mut succeeded = 0;
     for _ in 0..args.rounds {
         for (server, rounds) in servers.iter().zip(&mut rounds) {
             let report: LoadReport = plan.run(server)?;
             if let Some(error) = report.errors.first() {
-                let note = format!("{} requests failed, the first with: {error}", report.errors.len());
+                let failed = match report.errors.len() {
+                    1 => "1 request".to_owned(),
+                    count => format!("{count} requests"),
+                };
+                let note = format!("{failed} failed, the first with: {error}");
                 output::note(quiet, note);
             }
+            succeeded += report.succeeded;
             rounds.push(report.to_json(&targets));
         }
     }
-    if args.json { print_json(args, &rounds) } else { print_tables(args, &rounds) }
+    if args.json {
+        print_json(args, &rounds)?
+    } else {
+        print_tables(args, &rounds)?
+    }
+    match succeeded {
+        0 => Err(Error::new(ErrorKind::Unsupported, "bench-serve", "no request succeeded")),
+        _ => Ok(()),
+    }
 }
 
 fn print_json(args: &Args, rounds: &[Vec<Value>]) -> Result<()> {
     let server = |(url, rounds): (&String, &Vec<Value>)| json!({"url": url, "rounds": rounds});
     let servers: Vec<_> = args.urls.iter().zip(rounds).map(server).collect();
     output::line(json!({"workload": args.workload, "seed": args.seed, "servers": servers}).to_string())
+}
+
+/// Returns the median of sorted values.
+fn median(values: &[f64]) -> f64 {
+    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+    (low + high) / 2.0
 }
 
 /// Prints the median of each value, with the minimum and the maximum of several rounds.
@@ -133,8 +156,11 @@ fn print_tables(args: &Args, rounds: &[Vec<Value>]) -> Result<()> {
                 [least, .., most] => format!(" ({least} to {most})"),
                 _ => String::new(),
             };
-            let median = values.get(values.len() / 2).copied().unwrap_or_default();
-            output::line(format!("  {name:<width$}  {median} {unit}{spread}"))?;
+            let line = match values.as_slice() {
+                [] => "-".to_owned(),
+                values => format!("{} {unit}{spread}", output::round(median(values), 2)),
+            };
+            output::line(format!("  {name:<width$}  {line}"))?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Sends the requests of a plan, and measures when events arrive.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::Range;
 use std::result::Result as StdResult;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,8 +46,8 @@ impl Target {
         if uri.scheme_str() != Some("http") {
             return Err(invalid("expected http://HOST:PORT".to_owned()));
         }
-        if !matches!(uri.path(), "/" | "") {
-            return Err(invalid("expected no path; paths begin with /v1 of their own".to_owned()));
+        if !matches!(uri.path(), "/" | "" | "/v1" | "/v1/") {
+            return Err(invalid(format!("leave out the path {}", uri.path())));
         }
         let host = uri.host().ok_or_else(|| invalid("it has no host".to_owned()))?;
         let port = uri.port_u16().unwrap_or(80);
@@ -188,7 +189,9 @@ struct Run {
     target: Target,
     model: String,
     requests: Arc<[PlannedRequest]>,
-    /// The next request of a closed loop.
+    /// Requests that follow each other.
+    conversations: Vec<Range<usize>>,
+    /// The next conversation of a closed loop.
     next: AtomicUsize,
 }
 
@@ -200,32 +203,42 @@ impl Run {
         record
     }
 
-    /// Starts each request when it arrives.
-    async fn open_loop(self: Arc<Self>, start: Instant) -> Vec<RequestRecord> {
-        let mut tasks = JoinSet::new();
-        for (index, request) in self.requests.iter().enumerate() {
-            let (run, arrival) = (Arc::clone(&self), start + request.arrival);
-            tasks.spawn(async move {
-                tokio::time::sleep_until(arrival).await;
-                run.measure(index, arrival).await
-            });
+    /// Sends the requests of a conversation, each after the response to the one before it.
+    async fn converse(&self, conversation: usize, start: Instant, records: &mut Vec<RequestRecord>) {
+        for (turn, index) in self.conversations[conversation].clone().enumerate() {
+            let start = if turn == 0 { start } else { Instant::now() };
+            records.push(self.measure(index, start).await);
         }
-        tasks.join_all().await
     }
 
-    /// Lets some clients send one request after the other.
+    /// Starts each conversation when it arrives.
+    async fn open_loop(self: Arc<Self>, start: Instant) -> Vec<RequestRecord> {
+        let mut tasks = JoinSet::new();
+        for (conversation, range) in self.conversations.iter().enumerate() {
+            let (run, arrival) = (Arc::clone(&self), start + self.requests[range.start].arrival);
+            tasks.spawn(async move {
+                let mut records = Vec::new();
+                tokio::time::sleep_until(arrival).await;
+                run.converse(conversation, arrival, &mut records).await;
+                records
+            });
+        }
+        tasks.join_all().await.concat()
+    }
+
+    /// Lets some clients have one conversation after the other.
     async fn closed_loop(self: Arc<Self>, clients: usize) -> Vec<RequestRecord> {
         let mut tasks = JoinSet::new();
-        for _ in 0..clients {
+        for _ in 0..clients.min(self.conversations.len()) {
             let run = Arc::clone(&self);
             tasks.spawn(async move {
                 let mut records = Vec::new();
                 loop {
-                    let index = run.next.fetch_add(1, Ordering::Relaxed);
-                    if index >= run.requests.len() {
+                    let conversation = run.next.fetch_add(1, Ordering::Relaxed);
+                    if conversation >= run.conversations.len() {
                         return records;
                     }
-                    records.push(run.measure(index, Instant::now()).await);
+                    run.converse(conversation, Instant::now(), &mut records).await;
                 }
             });
         }
@@ -243,9 +256,10 @@ impl LoadPlan {
         let runtime = runtime.map_err(|error| Error::io("sockets", &error))?;
         runtime.block_on(async {
             let model = target.model().await;
-            let model = model.map_err(|why| Error::io(&target.authority, &std::io::Error::other(why)))?;
+            let model = model.map_err(|why| Error::io("server", &std::io::Error::other(why)))?;
             let (target, requests) = (target.clone(), Arc::clone(&self.requests));
-            let run = Arc::new(Run { target, model, requests, next: AtomicUsize::new(0) });
+            let conversations = self.conversations().collect();
+            let run = Arc::new(Run { target, model, requests, conversations, next: AtomicUsize::new(0) });
             let start = Instant::now();
             let records = match self.clients {
                 Some(clients) => run.closed_loop(clients).await,
@@ -282,7 +296,7 @@ mod tests {
 
     #[test]
     fn targets_are_http_servers() {
-        for url in ["https://localhost", "localhost:8080", "http://", "http://127.0.0.1:1/v1", "ftp://a"] {
+        for url in ["https://localhost", "localhost:8080", "http://", "http://127.0.0.1:1/v2", "ftp://a"] {
             assert!(Target::new(url, None).is_err(), "{url}");
         }
         let target = Target::new("http://127.0.0.1:81/", None).unwrap();

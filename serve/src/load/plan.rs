@@ -1,5 +1,6 @@
 //! Workloads: requests with their arrival times.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ pub enum Workload {
     Bursts,
     /// Questions of 100 tokens about one of six documents of 2,000 tokens.
     Rag,
-    /// Conversations of eight turns with the same system message of 1,500 tokens, answered as JSON of a schema.
+    /// Conversations of eight turns with the same system message of 1,500 tokens, answered as JSON of a schema. A turn follows
+    /// the response to the one before it.
     Agents,
     /// A prompt of 1,000 tokens, again and again, one request after the other; the first one is not counted.
     Prefix,
@@ -86,8 +88,10 @@ pub(super) struct PlannedRequest {
     pub(super) path: &'static str,
     /// The body without the model's name.
     pub(super) body: Value,
-    /// Whether its latencies are counted.
+    /// Whether it is counted.
     pub(super) is_measured: bool,
+    /// Whether it follows the response to the request before it in the plan.
+    pub(super) is_next_turn: bool,
 }
 
 /// Requests and their arrival times.
@@ -105,6 +109,10 @@ const SCHEMA: &str = r#"{"type": "object", "properties": {
         "additionalProperties": false},
     "confidence": {"type": "number"}},
     "required": ["tool", "arguments", "confidence"], "additionalProperties": false}"#;
+
+/// Requests per second.
+const SLOWEST: f64 = 0.001;
+const FASTEST: f64 = 1e6;
 
 const DOCUMENTS: usize = 6;
 const TURNS: usize = 8;
@@ -206,8 +214,12 @@ impl LoadPlan {
     /// [`ErrorKind::Argument`](siskin::ErrorKind::Argument) if an option is out of range.
     pub fn new(workload: Workload, options: &LoadOptions) -> Result<Self> {
         options.check()?;
-        if workload == Workload::Bursts && options.rate.is_none() {
-            return Err(Error::argument("rate", "bursts need a rate"));
+        match (workload, options.rate) {
+            (Workload::Bursts, None) => return Err(Error::argument("rate", "bursts need a rate")),
+            (Workload::Prefix | Workload::LongPrompts, Some(_)) => {
+                return Err(Error::argument("rate", "no effect: the workload has arrival times of its own"));
+            }
+            _ => {}
         }
         let mut author = Author { random: Random::new(options.seed), writer: Writer::new(), options };
         let count = options.requests;
@@ -226,12 +238,12 @@ impl LoadPlan {
         // An exponential distribution, or one with a coefficient of variation of 2.
         let shape = if workload == Workload::Bursts { 0.25 } else { 1.0 };
         let mut arrival = Duration::ZERO;
-        let requests = bodies.into_iter().map(|body| {
-            let request = PlannedRequest { arrival, path, body, is_measured: true };
-            if let Some(rate) = options.rate {
+        let requests = bodies.into_iter().enumerate().map(|(index, body)| {
+            let is_next_turn = workload == Workload::Agents && !index.is_multiple_of(TURNS);
+            if let Some(rate) = options.rate.filter(|_| index > 0 && !is_next_turn) {
                 arrival += Duration::from_secs_f64(author.random.gamma(shape) / rate);
             }
-            request
+            PlannedRequest { arrival, path, body, is_measured: true, is_next_turn }
         });
         let requests = requests.collect();
         Ok(Self { requests, clients: options.rate.is_none().then_some(options.concurrency) })
@@ -245,7 +257,8 @@ impl LoadPlan {
             let content = format!("{text} {question}");
             let body = author.chat(&json!([{"role": "user", "content": content}]), 16);
             let path = "/v1/chat/completions";
-            PlannedRequest { arrival: Duration::ZERO, path, body, is_measured: index > 0 }
+            let (arrival, is_measured, is_next_turn) = (Duration::ZERO, index > 0, false);
+            PlannedRequest { arrival, path, body, is_measured, is_next_turn }
         };
         let requests = (0..=count).map(request).collect();
         Self { requests, clients: Some(1) }
@@ -257,16 +270,34 @@ impl LoadPlan {
         for _ in 0..STREAMS {
             let message = author.message(64);
             let body = author.chat(&json!([message]), author.options.max_output);
-            requests.push(PlannedRequest { arrival: Duration::ZERO, path, body, is_measured: true });
+            let (arrival, is_measured, is_next_turn) = (Duration::ZERO, true, false);
+            requests.push(PlannedRequest { arrival, path, body, is_measured, is_next_turn });
         }
         for index in 0..author.options.requests {
             let message = author.message(2048);
             let body = author.chat(&json!([message]), 1);
             // After the prompts of the streams.
             let arrival = Duration::from_secs(1 + index as u64);
-            requests.push(PlannedRequest { arrival, path, body, is_measured: false });
+            requests.push(PlannedRequest { arrival, path, body, is_measured: false, is_next_turn: false });
         }
         Self { requests: requests.into(), clients: None }
+    }
+}
+
+impl LoadPlan {
+    /// Returns the requests that follow each other, as ranges; most have one.
+    pub(super) fn conversations(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let start = next;
+            let first = self.requests.get(start)?;
+            debug_assert!(!first.is_next_turn, "a conversation begins with a first turn");
+            next = start + 1;
+            while self.requests.get(next).is_some_and(|request| request.is_next_turn) {
+                next += 1;
+            }
+            Some(start..next)
+        })
     }
 }
 
@@ -275,12 +306,19 @@ impl LoadOptions {
         if self.requests == 0 {
             return Err(Error::argument("requests", "must be at least 1"));
         }
-        if self.concurrency == 0 {
-            return Err(Error::argument("concurrency", "must be at least 1"));
+        for (name, value) in [
+            ("concurrency", self.concurrency),
+            ("max_prompt", self.max_prompt),
+            ("max_output", self.max_output),
+        ] {
+            if value == 0 {
+                return Err(Error::argument(name, "must be at least 1"));
+            }
         }
         match self.rate {
-            Some(rate) if !(rate > 0.0 && rate.is_finite()) => {
-                Err(Error::argument("rate", format!("expected a positive number, got {rate}")))
+            Some(rate) if !(SLOWEST..=FASTEST).contains(&rate) => {
+                let message = format!("expected {SLOWEST} to {FASTEST} requests per second, got {rate}");
+                Err(Error::argument("rate", message))
             }
             _ => Ok(()),
         }
@@ -297,8 +335,9 @@ mod tests {
 
     #[test]
     fn a_plan_depends_on_the_seed_alone() {
-        let options = LoadOptions { requests: 20, rate: Some(4.0), ..LoadOptions::default() };
         for (name, workload) in Workload::ALL {
+            let rate = (!matches!(workload, Workload::Prefix | Workload::LongPrompts)).then_some(4.0);
+            let options = LoadOptions { requests: 20, rate, ..LoadOptions::default() };
             let plan = LoadPlan::new(workload, &options).unwrap();
             let again = LoadPlan::new(workload, &options).unwrap();
             let other = LoadPlan::new(workload, &LoadOptions { seed: 2, ..options.clone() }).unwrap();
@@ -306,6 +345,16 @@ mod tests {
             assert_ne!(bodies(&plan), bodies(&other), "{name}");
             assert!(plan.requests.iter().filter(|request| request.is_measured).count() >= 4, "{name}");
         }
+    }
+
+    #[test]
+    fn turns_of_a_conversation_follow_each_other() {
+        let options = LoadOptions { requests: 20, rate: Some(4.0), ..LoadOptions::default() };
+        let plan = LoadPlan::new(Workload::Agents, &options).unwrap();
+        let first: Vec<_> = (0..20).filter(|&index| !plan.requests[index].is_next_turn).collect();
+        assert_eq!(first, [0, 8, 16]);
+        let turns: Vec<_> = plan.conversations().collect();
+        assert_eq!(turns, [0..8, 8..16, 16..20]);
     }
 
     #[test]
@@ -336,6 +385,9 @@ mod tests {
             LoadOptions { concurrency: 0, ..LoadOptions::default() },
             LoadOptions { rate: Some(0.0), ..LoadOptions::default() },
             LoadOptions { rate: Some(f64::NAN), ..LoadOptions::default() },
+            LoadOptions { rate: Some(1e-300), ..LoadOptions::default() },
+            LoadOptions { max_prompt: 0, ..LoadOptions::default() },
+            LoadOptions { max_output: 0, ..LoadOptions::default() },
         ] {
             assert!(LoadPlan::new(Workload::Chat, &options).is_err(), "{options:?}");
         }

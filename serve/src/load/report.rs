@@ -99,23 +99,26 @@ impl LatencyPercentiles {
     }
 
     fn to_json(self) -> Value {
-        let ms = |duration: Duration| (duration.as_secs_f64() * 1e6).round() / 1e3;
+        let ms = |duration: Duration| match self.count {
+            0 => Value::Null,
+            _ => ((duration.as_secs_f64() * 1e6).round() / 1e3).into(),
+        };
         json!({"count": self.count, "p50": ms(self.p50), "p95": ms(self.p95), "p99": ms(self.p99), "max": ms(self.max)})
     }
 }
 
-/// The measurements of a run. Latencies are those of measured requests that succeeded.
+/// The measurements of a run. Latencies and rates are those of measured requests that succeeded.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
     /// From the first request to the end of the last one.
     pub duration: Duration,
-    /// Requests that succeeded.
+    /// Measured requests that succeeded.
     pub succeeded: usize,
     /// Why others failed.
     pub errors: Vec<String>,
-    /// Tokens of all prompts.
+    /// Tokens of their prompts.
     pub prompt_tokens: u64,
-    /// Tokens of all responses.
+    /// Tokens of their responses.
     pub generated_tokens: u64,
     /// Time to the first token.
     pub first_token: LatencyPercentiles,
@@ -130,9 +133,10 @@ pub struct LoadReport {
 
 impl LoadReport {
     pub(super) fn new(records: &[RequestRecord], duration: Duration) -> Self {
-        let (succeeded, failed): (Vec<_>, Vec<_>) =
+        let (mut succeeded, failed): (Vec<_>, Vec<_>) =
             records.iter().cloned().partition(|record| record.error.is_none());
-        let measured = || succeeded.iter().filter(|record| record.is_measured);
+        succeeded.retain(|record| record.is_measured);
+        let measured = || succeeded.iter();
         Self {
             duration,
             succeeded: succeeded.len(),
@@ -147,7 +151,7 @@ impl LoadReport {
         }
     }
 
-    /// Returns the number of generated tokens per second, of all requests together.
+    /// Returns the number of generated tokens per second.
     pub fn generated_tokens_per_second(&self) -> f64 {
         self.generated_tokens as f64 / self.duration.as_secs_f64()
     }
@@ -159,7 +163,7 @@ impl LoadReport {
 
     /// Returns the number of requests per second that meet targets.
     pub fn goodput(&self, targets: &LatencyTargets) -> f64 {
-        let good = self.records.iter().filter(|record| record.is_measured && record.meets(targets)).count();
+        let good = self.records.iter().filter(|record| record.meets(targets)).count();
         good as f64 / self.duration.as_secs_f64()
     }
 
