@@ -53,6 +53,10 @@ fn hint(error: &Error, to: &HintContext<'_>) -> Option<Cow<'static, str>> {
 /// Returns a hint that depends on nothing but the kind of the error and the options of the command.
 fn fixed_hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
+        ErrorKind::Io if has("workload") => "check the URL, and that the server is running",
+        ErrorKind::Io if has("port") && error.location().contains(':') => {
+            "another program may use the port; choose another with --port"
+        }
         ErrorKind::Io => "check that the path exists and that you have permission to access it",
         // Another kind of file.
         ErrorKind::Corrupt if error.location().ends_with("magic") => return None,
@@ -67,6 +71,9 @@ fn fixed_hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str>
         }
         ErrorKind::Memory if has("find-batch-size") => {
             "lower `batch.max_tokens` in the config, or set `recompute`"
+        }
+        ErrorKind::Memory if has("kv-memory") && error.location() == "kv_budget" => {
+            "raise --kv-memory, reduce --context, or set --kv int8"
         }
         ErrorKind::Memory if has("context") => {
             "reduce --context, or quantize the model to fewer bits (`siskin convert --quant`)"

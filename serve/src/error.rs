@@ -1,5 +1,7 @@
 //! Errors as clients see them.
 
+use std::fmt::Display;
+
 use hyper::StatusCode;
 use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
@@ -26,7 +28,8 @@ impl ApiError {
     }
 
     /// Returns an error about a field of the request.
-    pub(crate) fn invalid(param: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(param: &str, message: impl Display) -> Self {
+        let message = format!("{param}: {message}");
         let param = Some(param.to_owned());
         Self { param, ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message) }
     }
@@ -82,6 +85,39 @@ impl ApiError {
     }
 }
 
+/// The fields of a request whose values have other names in the library.
+#[derive(Clone, Copy)]
+pub(crate) struct FieldNames {
+    /// The prompt, or the texts to embed.
+    pub(crate) prompt: &'static str,
+    /// What the response must be.
+    pub(crate) structured_output: &'static str,
+}
+
+impl FieldNames {
+    /// Returns the error, located at the field of the request.
+    pub(crate) fn locate(self, error: Error) -> ApiError {
+        let location = error.location();
+        let end = location.find([':', '.', '[', ' ']).unwrap_or(location.len());
+        let (name, rest) = location.split_at(end);
+        let rest = rest.trim_start_matches([':', ' ']);
+        let (field, message) = match name {
+            "text" => (format!("{}[{rest}]", self.prompt), error.message().to_owned()),
+            "prompt" | "tokens" => (self.prompt.to_owned(), joined(rest, error.message())),
+            "structured_output" | "json_schema" | "regex" | "gbnf" | "lark" | "choice" | "grammar" => {
+                (self.structured_output.to_owned(), joined(rest, error.message()))
+            }
+            _ => return error.into(),
+        };
+        Error::new(error.kind(), field, message).into()
+    }
+}
+
+/// Returns a message after the rest of its location, such as the line of a grammar.
+fn joined(location: &str, message: &str) -> String {
+    if location.is_empty() { message.to_owned() } else { format!("{location}: {message}") }
+}
+
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         let message = format!("{}: {}", error.location(), error.message());
@@ -90,7 +126,11 @@ impl From<Error> for ApiError {
             ErrorKind::Argument | ErrorKind::Template | ErrorKind::Unsupported => {
                 Self { param: Some(error.location().to_owned()), ..bad_request }
             }
-            ErrorKind::TooLong => Self { code: Some("context_length_exceeded"), ..bad_request },
+            ErrorKind::TooLong => Self {
+                param: Some(error.location().to_owned()),
+                code: Some("context_length_exceeded"),
+                ..bad_request
+            },
             // Of the engine, not of its queue.
             ErrorKind::Overloaded if error.location() == "engine" => Self::shutting_down(),
             ErrorKind::Overloaded => {

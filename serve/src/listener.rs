@@ -65,8 +65,8 @@ impl ServerOptions {
             return Ok(());
         }
         let message = format!(
-            "{} is reachable from other machines, and the server has no authentication; listen on 127.0.0.1 behind a \
-             proxy that has",
+            "{} is reachable from other machines, and the server has no authentication; listen on 127.0.0.1, behind \
+             a proxy that adds it",
             self.address.ip()
         );
         Err(Error::argument("address", message))

@@ -182,13 +182,20 @@ struct TextMessage {
     content: String,
 }
 
-/// A part of a message's content in JSON.
+/// The type of a part of a message's content in JSON.
+#[derive(Deserialize)]
+struct JsonPartType {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// A part with text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonPart {
     #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
+    _kind: String,
+    text: String,
 }
 
 impl ContentPart {
@@ -198,14 +205,15 @@ impl ContentPart {
         if let Ok(text) = serde_json::from_str(json) {
             return Ok(vec![Self::Text(text)]);
         }
-        let parts: Vec<JsonPart> = serde_json::from_str(json)
-            .map_err(|error| invalid(format!("expected a string or a list of text parts: {error}")))?;
-        let part = |part: JsonPart| match (part.kind.as_str(), part.text) {
-            ("text", Some(text)) => Ok(Self::Text(text)),
-            ("text", None) => Err(invalid("a text part has no `text`".to_owned())),
-            (kind, _) => Err(invalid(format!("parts of type `{kind}` are not supported; expected `text`"))),
-        };
-        parts.into_iter().map(part).collect()
+        let expected =
+            |error: serde_json::Error| invalid(format!("expected a string or a list of text parts: {error}"));
+        let types: Vec<JsonPartType> = serde_json::from_str(json).map_err(expected)?;
+        if let Some(other) = types.iter().find(|part| part.kind != "text") {
+            let message = format!("parts of type `{}` are not supported; expected `text`", other.kind);
+            return Err(invalid(message));
+        }
+        let parts: Vec<JsonPart> = serde_json::from_str(json).map_err(expected)?;
+        Ok(parts.into_iter().map(|part| Self::Text(part.text)).collect())
     }
 }
 

@@ -17,7 +17,7 @@ use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
 use super::{ResponseHeader, log_probabilities, structured_output};
 use crate::body;
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldNames};
 use crate::response::{self, Response};
 use crate::server_sent_events::EventStream;
 use crate::state::ServerState;
@@ -28,7 +28,12 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
     model.decoder()?;
     let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
-    let options = chat_options(&mut fields)?;
+    let output = structured_output::take(&mut fields)?;
+    let structured_output = output.as_ref().map_or("response_format", |output| output.field);
+    let names = FieldNames { prompt: "messages", structured_output };
+    let mut options =
+        ChatOptions { structured_output: output.map(|output| output.output), ..ChatOptions::default() };
+    options.read_json(&mut fields)?;
     let max_completion_tokens: Option<usize> = fields.take("max_completion_tokens")?;
     if max_completion_tokens == Some(0) {
         return Err(ApiError::invalid("max_completion_tokens", "must be at least 1"));
@@ -40,12 +45,11 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     sampling.limit(max_completion_tokens);
     let opened = model.model.clone();
     let chat = state.run_blocking(move || opened.chat(&messages, &options)).await?;
-    let chat = chat.map_err(named_field)?;
-    let mut variants =
-        sampling.variants(top, chat.structured_output.clone(), state.max_tokens, &model.model)?;
-    variants.iter_mut().for_each(|request| request.visible_tokens.clone_from(&chat.visible_tokens));
+    let chat = chat.map_err(|error| names.locate(error))?;
+    let mut variants = sampling.variants(top, None, state.max_tokens, &model.model)?;
+    variants.iter_mut().for_each(|request| request.set_chat(&chat));
     let prompt = PromptInput::Tokens(chat.tokens.clone());
-    let choices = Choices::submit(state, &model, vec![prompt], variants).await?;
+    let choices = Choices::submit(state, &model, vec![prompt], variants, names).await?;
     let renderer = ChatRenderer::new(&chat, choices.count(), top.is_some());
     if !streaming.is_on {
         return renderer.whole(choices).await;
@@ -55,24 +59,6 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let roles = roles.collect();
     let chunks = ChunkStream::new(choices, renderer, streaming.include_usage, roles);
     Ok(response::events(EventStream::new(Box::new(chunks))))
-}
-
-/// Takes the fields about the prompt, tools, reasoning, and what the response must be.
-fn chat_options(fields: &mut JsonFields<'_>) -> Result<ChatOptions, ApiError> {
-    let mut options = ChatOptions::default();
-    options.read_json(fields)?;
-    options.structured_output = structured_output::take(fields)?;
-    Ok(options)
-}
-
-/// Returns the error of a chat, located at the field of the request.
-fn named_field(error: siskin::Error) -> ApiError {
-    match error.location() {
-        "structured_output" => {
-            siskin::Error::new(error.kind(), "response_format", error.message().to_owned()).into()
-        }
-        _ => error.into(),
-    }
 }
 
 /// Takes the number of most likely tokens to report; `None`: no log-probabilities.

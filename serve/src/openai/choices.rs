@@ -13,7 +13,7 @@ use siskin::serving::{
     GenerationEvent, GenerationRequest, GenerationStream, PromptInput, StreamEnd, StreamUsage,
 };
 
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldNames};
 use crate::models::RegisteredModel;
 use crate::server_sent_events::EventSource;
 use crate::state::ServerState;
@@ -49,6 +49,7 @@ impl Choices {
         model: &Arc<RegisteredModel>,
         prompts: Vec<PromptInput>,
         variants: Vec<GenerationRequest>,
+        names: FieldNames,
     ) -> Result<Self, ApiError> {
         let (id, per_prompt) = (model.decoder()?, variants.len());
         let count = prompts.len() * per_prompt;
@@ -72,7 +73,10 @@ impl Choices {
             Ok(streams)
         };
         let submitted: siskin::Result<Vec<_>> = state.run_blocking(submit).await?;
-        let streams = submitted.inspect_err(|error| model.metrics.record_rejection(error))?;
+        let streams = submitted.map_err(|error| {
+            model.metrics.record_rejection(&error);
+            names.locate(error)
+        })?;
         let usage: Vec<StreamUsage> = streams
             .iter()
             .step_by(per_prompt)

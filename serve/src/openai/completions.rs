@@ -13,7 +13,7 @@ use super::log_probabilities::CompletionLogProbabilities;
 use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
 use super::{ResponseHeader, TextInput, structured_output};
 use crate::body;
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldNames};
 use crate::response::{self, Response};
 use crate::server_sent_events::EventStream;
 use crate::state::ServerState;
@@ -50,8 +50,11 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     if best_of.is_some_and(|best_of| best_of != sampling.choices()) {
         return Err(ApiError::invalid("best_of", "is not supported; use `n`"));
     }
+    let structured_output = output.as_ref().map_or("response_format", |output| output.field);
+    let names = FieldNames { prompt: "prompt", structured_output };
+    let output = output.map(|output| output.output);
     let variants = sampling.variants(top, output, state.max_tokens, &model.model)?;
-    let choices = Choices::submit(state, &model, prompts, variants).await?;
+    let choices = Choices::submit(state, &model, prompts, variants, names).await?;
     let log_probabilities = match top {
         Some(_) => (0..choices.count()).map(|_| CompletionLogProbabilities::default()).collect(),
         None => Vec::new(),

@@ -14,7 +14,7 @@ use siskin::encoder::{EmbedOptions, EncoderInput, OverflowMode};
 
 use super::TextInput;
 use crate::body;
-use crate::error::ApiError;
+use crate::error::{ApiError, FieldNames};
 use crate::response::{self, Response};
 use crate::state::ServerState;
 
@@ -64,7 +64,11 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
         false => engine.embed_tokens(id, tokens, &options),
     };
     let submitted = state.run_blocking(submit).await?;
-    let mut embedding = submitted.inspect_err(|error| model.metrics.record_rejection(error))?;
+    let names = FieldNames { prompt: "input", structured_output: "" };
+    let mut embedding = submitted.map_err(|error| {
+        model.metrics.record_rejection(&error);
+        names.locate(error)
+    })?;
     let count = embedding.token_count();
     model.metrics.record_prompt(count);
     let outcome = poll_fn(|context| embedding.poll_vectors(context)).await;

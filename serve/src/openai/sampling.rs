@@ -175,8 +175,9 @@ impl SamplingFields {
         };
         let random = || RandomState::new().build_hasher().finish();
         let min_tokens = self.min_tokens.unwrap_or(0);
-        if self.max_tokens.is_some_and(|max_tokens| min_tokens > max_tokens) {
-            return Err(ApiError::invalid("min_tokens", "must be at most `max_tokens`"));
+        if let Some(max_tokens) = self.max_tokens.filter(|max_tokens| min_tokens > *max_tokens) {
+            let message = format!("{min_tokens} exceeds the maximum of {max_tokens} tokens");
+            return Err(ApiError::invalid("min_tokens", message));
         }
         let logits_processors = LogitsProcessorOptions {
             eos_token_ids: if min_tokens > 0 { end_ids.to_vec() } else { Vec::new() },

@@ -46,8 +46,14 @@ struct StructuredOutputs<'a> {
     json_object: Option<bool>,
 }
 
+/// What a response must be, and the field that says so.
+pub(super) struct RequestedOutput {
+    pub(super) field: &'static str,
+    pub(super) output: StructuredOutput,
+}
+
 /// Takes the fields; `None`: the response may be any text.
-pub(super) fn take(fields: &mut JsonFields<'_>) -> Result<Option<StructuredOutput>, ApiError> {
+pub(super) fn take(fields: &mut JsonFields<'_>) -> Result<Option<RequestedOutput>, ApiError> {
     let format: Option<ResponseFormat<'_>> = fields.take("response_format")?;
     let outputs: Option<StructuredOutputs<'_>> = fields.take("structured_outputs")?;
     let guided = StructuredOutputs {
@@ -63,13 +69,23 @@ pub(super) fn take(fields: &mut JsonFields<'_>) -> Result<Option<StructuredOutpu
         ..StructuredOutputs::default()
     };
     let mut found = Vec::new();
-    found.extend(format.map(response_format).transpose()?.flatten());
-    outputs.into_iter().chain([guided, plain]).for_each(|outputs| found.extend(outputs.given()));
-    match found.len() {
-        0 | 1 => Ok(found.pop()),
-        _ => {
-            let message = "only one of the fields that say what a response must be can be set";
-            Err(ApiError::invalid("response_format", message))
+    let format = format.map(response_format).transpose()?.flatten();
+    found.extend(format.map(|output| RequestedOutput { field: "response_format", output }));
+    for (outputs, names) in [
+        (outputs.unwrap_or_default(), ["structured_outputs"; 5]),
+        (guided, ["guided_json", "", "guided_regex", "guided_choice", "guided_grammar"]),
+        (plain, ["json_schema", "", "", "", "grammar"]),
+    ] {
+        found.extend(outputs.given(names));
+    }
+    match found.as_slice() {
+        [] | [_] => Ok(found.pop()),
+        [first, second, ..] if first.field == second.field => Err(ApiError::invalid(
+            first.field,
+            "expected exactly one of json, regex, choice, grammar, json_object",
+        )),
+        [first, second, ..] => {
+            Err(ApiError::invalid(second.field, format!("cannot be combined with `{}`", first.field)))
         }
     }
 }
@@ -92,14 +108,15 @@ fn response_format(format: ResponseFormat<'_>) -> Result<Option<StructuredOutput
 }
 
 impl StructuredOutputs<'_> {
-    /// Returns those that are set.
-    fn given(self) -> impl Iterator<Item = StructuredOutput> {
+    /// Returns those that are set, with the names of the fields.
+    fn given(self, names: [&'static str; 5]) -> impl Iterator<Item = RequestedOutput> {
         let json = self.json.map(schema);
         let json_object = self.json_object.filter(|&is_on| is_on).map(|_| StructuredOutput::JsonObject);
         let regex = self.regex.map(StructuredOutput::Regex);
         let choice = self.choice.map(StructuredOutput::Choice);
         let grammar = self.grammar.filter(|grammar| !grammar.is_empty()).map(StructuredOutput::grammar);
-        [json, json_object, regex, choice, grammar].into_iter().flatten()
+        let given = [json, json_object, regex, choice, grammar].into_iter().zip(names);
+        given.filter_map(|(output, field)| Some(RequestedOutput { field, output: output? }))
     }
 }
 
