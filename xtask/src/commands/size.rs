@@ -15,8 +15,6 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
 /// A target that the library is measured for.
 struct Machine {
     target: &'static str,
-    /// Clang's name for it.
-    clang: &'static str,
     /// The linker and the packages that provide it; `None` if the compiler finds its linker by itself.
     linker: Option<[&'static str; 3]>,
 }
@@ -26,7 +24,7 @@ struct Machine {
 enum Linking {
     /// By cargo.
     Shared,
-    /// From the static library, as in the Android package: also drops C functions of dependencies.
+    /// From the static library for 64-bit Arm, as in the Android package: also drops C functions of dependencies.
     AsOnAndroid,
 }
 
@@ -45,15 +43,13 @@ type Build = (&'static Machine, &'static Parts);
 const MACHINES: [Machine; 3] = [
     Machine {
         target: "aarch64-unknown-linux-gnu",
-        clang: "aarch64-linux-gnu",
         linker: Some(["aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]),
     },
     Machine {
         target: "armv7-unknown-linux-gnueabihf",
-        clang: "arm-linux-gnueabihf",
         linker: Some(["arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"]),
     },
-    Machine { target: "x86_64-unknown-linux-gnu", clang: "x86_64-linux-gnu", linker: None },
+    Machine { target: "x86_64-unknown-linux-gnu", linker: None },
 ];
 
 const PARTS: [Parts; 4] = [
@@ -99,7 +95,8 @@ fn size(arguments: &[String]) -> Result {
 
 /// Iterates over all libraries.
 fn builds() -> impl Iterator<Item = Build> {
-    MACHINES.iter().flat_map(|machine| PARTS.iter().map(move |parts| (machine, parts)))
+    let all = MACHINES.iter().flat_map(|machine| PARTS.iter().map(move |parts| (machine, parts)));
+    all.filter(|(machine, parts)| parts.linking == Linking::Shared || machine.target == BOUNDED.target)
 }
 
 /// Returns the prefix of a line of the ledger.
@@ -192,11 +189,11 @@ fn library((machine, parts): Build) -> Result<PathBuf> {
     }
     run(&mut command)?;
     let built = cross_compile::folder().join(machine.target).join("ship").join(file);
-    if parts.linking == Linking::Shared { Ok(built) } else { link(machine, &built) }
+    if parts.linking == Linking::Shared { Ok(built) } else { link(&built) }
 }
 
 /// Links the static library as the Android package does, but for the JNI bridge.
-fn link(machine: &Machine, archive: &Path) -> Result<PathBuf> {
+fn link(archive: &Path) -> Result<PathBuf> {
     let folder = archive.with_file_name("linked");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let exports = library::exports()?;
@@ -205,8 +202,7 @@ fn link(machine: &Machine, archive: &Path) -> Result<PathBuf> {
     std::fs::write(&script, format!("{{ global: {names} local: *; }};"))
         .map_err(|error| format!("{}: {error}", script.display()))?;
     let mut command = program("clang", &["-shared", "-fuse-ld=lld", "-Wl,-z,max-page-size=16384", "-Wl,-s"]);
-    command.arg(format!("--target={}", machine.clang));
-    command.args(["-Wl,--gc-sections", "-Wl,-z,defs", library::FOLD]);
+    command.args(["--target=aarch64-linux-gnu", "-Wl,--gc-sections", "-Wl,-z,defs", library::FOLD]);
     command.arg(format!("-Wl,--version-script={}", script.display()));
     command.args(exports.iter().map(|name| format!("-Wl,-u,{name}")));
     command.arg("-o").arg(&linked).arg(archive).args(["-lpthread", "-lm", "-ldl", "-lgcc_s"]);
