@@ -38,6 +38,10 @@ pub(crate) struct Args {
     /// Maximum number of queued requests per model; further requests get status 429
     #[arg(long, default_value_t = 256, value_name = "N", help_heading = "HTTP")]
     max_waiting: usize,
+    /// How long a forward pass may take while responses are being generated, in milliseconds: more speeds up prompts beside
+    /// them, and widens the gaps between their tokens
+    #[arg(long, default_value_t = 15, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
+    decode_budget: u64,
     /// Memory for the KV cache of each model in MiB; default: enough for --parallel requests of the maximum length
     #[arg(long, value_name = "MIB", help_heading = "HTTP")]
     kv_memory: Option<usize>,
@@ -49,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "kv_memory", "prefix_cache_dir"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "prefix_cache_dir"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

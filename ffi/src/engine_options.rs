@@ -2,7 +2,6 @@
 
 use std::ffi::c_char;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use siskin::serving::{DiskCacheOptions, Drive, EngineOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{KvBudget, SessionOptions};
@@ -119,8 +118,6 @@ impl Default for ServedOptions {
     fn default() -> Self {
         let mut options = ServedModelOptions::default();
         options.scheduling.max_running = MAX_RUNNING;
-        // Only clients on a network vanish without freeing their requests.
-        options.scheduling.pause_limit = Duration::MAX;
         Self { options, directory: None, directory_bytes: 0 }
     }
 }
@@ -195,8 +192,8 @@ pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_type(
 }
 
 /// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves what
-/// its prompt and its maximum number of tokens need. 0 (the default) means enough for all running requests at the maximum
-/// length.
+/// its prompt and its maximum number of tokens need. 0 (the default) means enough for the maximum
+/// numbers of running requests and of sessions, all at the maximum length: set these lower to reserve less.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -249,7 +246,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_max_waiting(
     unsafe { change_scheduling(options, |scheduling| scheduling.max_waiting = max_waiting) }
 }
 
-/// Sets the maximum number of sessions, forks included, that the model has at a time. 0 (the default) means 4.
+/// Sets the maximum number of sessions, forks included, that the model has at a time. Default: 4; 0 means none.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -259,9 +256,8 @@ pub unsafe extern "C" fn siskin_served_model_options_set_max_sessions(
     options: *mut siskin_served_model_options,
     sessions: usize,
 ) -> *mut siskin_error {
-    let max_sessions = if sessions == 0 { SchedulingOptions::default().max_sessions } else { sessions };
     // SAFETY: pointer contract: `options` is null or live.
-    unsafe { change_scheduling(options, |scheduling| scheduling.max_sessions = max_sessions) }
+    unsafe { change_scheduling(options, |scheduling| scheduling.max_sessions = sessions) }
 }
 
 /// Sets the directory for cached prefixes that leave memory, and for those that are left when the engine is drained: later
@@ -307,7 +303,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_prefix_cache_directory_
     }
 }
 
-/// Sets the draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
+/// Sets the draft model, which drafts tokens that the model then verifies in one pass: a smaller model with the same
 /// tokenizer, or the same one opened with skipped layers. It changes no token. Null (the default) means none.
 ///
 /// # Safety

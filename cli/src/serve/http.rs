@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::Args;
 use crate::lora::name_of;
@@ -10,6 +11,9 @@ use crate::{interrupt, output};
 use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{Error, KvBudget, Model, Result};
 use siskin_serve::{ServedModel, Server, ServerOptions};
+
+/// How long a request stays whose client does not read.
+const PAUSE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Answers requests until the program is interrupted.
 pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()> {
@@ -66,6 +70,8 @@ fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModel
             max_waiting: args.max_waiting,
             max_sessions: 0,
             admission: Admission::Overcommit,
+            decode_budget: Duration::from_millis(args.decode_budget),
+            pause_limit: PAUSE_LIMIT,
             ..SchedulingOptions::default()
         },
     })

@@ -7,7 +7,7 @@
 //! - A [`policy::Scheduler`] plans each pass: decoding rows, chunks of prompts within a time budget, requests that
 //!   start, and requests that are preempted when memory runs out. It is pure policy: no threads, no clock, no model.
 //! - A [`prefix_cache::PrefixCache`] keeps sequences that have ended, for requests that begin with the same tokens.
-//! - A [`speculation::Proposer`] guesses tokens, so that a pass can compute several of a request.
+//! - A [`speculation::Proposer`] drafts tokens, so that a pass can compute several of a request.
 //! - An [`engine::TokenEngine`] runs the plans: it owns the contexts of its models, and calls each request's
 //!   [`engine::RequestSampler`] with its logits.
 //!

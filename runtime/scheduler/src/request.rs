@@ -158,13 +158,13 @@ pub struct RequestState {
     pub has_started: bool,
     /// How often it was preempted.
     pub preemptions: u32,
-    /// Its reader is too slow: it keeps its blocks and is not scheduled.
+    /// Its reader is too slow: it is not scheduled, and is the first to be preempted.
     pub is_paused: bool,
     /// How many of the last tokens needed no logits. They are processed together with the token before them.
     pub forced: usize,
-    /// How often guesses of its tokens are right.
+    /// How often its draft tokens are right.
     pub(crate) acceptance: Acceptance,
-    /// Passes since guesses were last used, of those that had any.
+    /// Passes since draft tokens were last used, of those that had any.
     pub(crate) unused_drafts: u32,
 }
 

@@ -41,7 +41,7 @@ pub struct SchedulingOptions {
     pub admission: Admission,
     /// Whether requests share the keys and values of common prefixes.
     pub prefix_cache: bool,
-    /// How long a request whose reader is too slow stays.
+    /// How long a request stays whose events are not read: it pauses when 256 of them wait, and ends after this time.
     pub pause_limit: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Default for SchedulingOptions {
             decode_budget: Duration::from_millis(15),
             admission: Admission::Guarantee,
             prefix_cache: true,
-            pause_limit: Duration::from_secs(30),
+            pause_limit: Duration::MAX,
         }
     }
 }
@@ -80,7 +80,7 @@ pub struct SchedulerStats {
     pub prefix_restored_tokens: u64,
     /// Preemptions.
     pub preemptions: u64,
-    /// Guessed tokens that passes verified.
+    /// Draft tokens that passes verified.
     pub drafted_tokens: u64,
     /// Those of them that were right.
     pub accepted_tokens: u64,
@@ -120,7 +120,7 @@ pub(super) struct DecoderRunner {
     scheduler: Scheduler,
     active: RequestMap<ActiveRequest>,
     plan: StepPlan,
-    /// The tokens of entries with guesses, reused from pass to pass.
+    /// The tokens of entries with draft tokens, reused from pass to pass.
     drafted: Vec<u32>,
     /// Reused from pass to pass.
     entries: Vec<BatchEntry<'static>>,
@@ -128,8 +128,8 @@ pub(super) struct DecoderRunner {
     ended: Ended,
     stats: SchedulerStats,
     limits: StepLimits,
-    /// The number of sessions in the last pass that got the logits of their last token.
-    sessions: usize,
+    /// The number of sessions in the last pass that got the logits of their last token, whose next tokens are awaited.
+    sessions_awaited: usize,
     /// How long the last pass took.
     last_pass: Duration,
 }
@@ -200,7 +200,7 @@ impl DecoderRunner {
             entries: Vec::new(),
             ended: Vec::new(),
             stats: SchedulerStats::default(),
-            sessions: 0,
+            sessions_awaited: 0,
             last_pass: Duration::ZERO,
         }
     }
@@ -257,7 +257,7 @@ impl DecoderRunner {
     /// Waits a moment for the next tokens of sessions that were in the last pass, which other threads choose: otherwise
     /// they would miss every second pass. Returns whether any came.
     fn wait_for_sessions(&mut self) -> bool {
-        let sessions = std::mem::take(&mut self.sessions);
+        let sessions = std::mem::take(&mut self.sessions_awaited);
         let limit = (self.last_pass / SESSION_WAIT_DIVISOR).min(MAX_SESSION_WAIT);
         let start = Instant::now();
         let arrived = || lock(&self.inbox.submissions).len();
@@ -271,8 +271,8 @@ impl DecoderRunner {
         let submissions = std::mem::take(&mut *lock(&self.inbox.submissions));
         for Submission { spec, sampler, salt, stored, cancel, arrival } in submissions {
             let (prompt_length, session) = (spec.tokens.len(), spec.append_to.map(|end| end.sequence));
-            self.sessions = self.sessions.saturating_sub(usize::from(session.is_some()));
-            let id = self.scheduler.enqueue(arrival, spec);
+            self.sessions_awaited = self.sessions_awaited.saturating_sub(usize::from(session.is_some()));
+            let id = self.scheduler.submit(arrival, spec);
             self.cache.insert(id, salt, prompt_length, stored, session);
             self.active.insert(id, ActiveRequest { sampler, cancel, has_started: false, paused_since: None });
         }
@@ -346,7 +346,7 @@ impl DecoderRunner {
                 entries => {
                     for entry in entries {
                         let mut single = StepPlan::default();
-                        // Without guesses: what they caused is no failure of the request.
+                        // Without draft tokens: what they caused is no failure of the request.
                         single.push(StepEntry { drafts: 0, ..*entry });
                         self.run_entries(context, &single, clock, ended);
                     }
@@ -359,7 +359,7 @@ impl DecoderRunner {
     fn forward(&mut self, context: &mut Context, plan: &StepPlan) -> Result<()> {
         let Self { cache, scheduler, active, inbox, drafted, .. } = self;
         let mut entries: Vec<BatchEntry<'_>> = recycled(std::mem::take(&mut self.entries));
-        // The last token of each entry with guesses, and these.
+        // The last token of each entry with draft tokens, and these.
         drafted.clear();
         let mut drafts = plan.drafts.as_slice();
         for entry in plan.entries.iter().filter(|entry| entry.drafts > 0) {
@@ -411,7 +411,7 @@ impl DecoderRunner {
     fn commit(&mut self, context: &mut Context, plan: &StepPlan, elapsed: Duration, ended: &mut Ended) {
         self.stats.steps += 1;
         self.stats.rows += plan.rows as u64;
-        (self.sessions, self.last_pass) = (0, elapsed);
+        (self.sessions_awaited, self.last_pass) = (0, elapsed);
         self.scheduler.commit(plan, elapsed);
         // Their rows were rolled back. They end now: a session may reset its handle before the next pass.
         let is_canceled = |entry: &&StepEntry| {
@@ -457,7 +457,7 @@ impl DecoderRunner {
                 end => break Some(end),
             }
         };
-        // Whether the guess after the end was right is unknown.
+        // Whether the draft token after the end was right is unknown.
         let is_over = matches!(end, Some(Ok(Sampled::End)));
         let end = end.or_else(|| {
             for _ in 0..MAX_FORCED {
@@ -485,7 +485,7 @@ impl DecoderRunner {
             Some(Ok(Sampled::Token(_))) => ended.push((id, self.length_outcome(id))),
             // The sampler has delivered the end.
             Some(Ok(Sampled::End)) => {
-                self.sessions +=
+                self.sessions_awaited +=
                     usize::from(self.scheduler.request(id).is_some_and(RequestState::is_session));
                 self.remove(context, id, false);
             }
@@ -549,7 +549,6 @@ fn limits(context: &Context, options: &SchedulingOptions) -> StepLimits {
         max_rows,
         max_output_rows,
         max_running: options.max_running.min(context.block_table().layout().max_decoding_sequences()),
-        max_waiting: options.max_waiting,
         request: request_limits(context),
         decode_budget: options.decode_budget,
         admission: options.admission,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub use decoder::{SchedulerStats, SchedulingOptions};
 pub use encoder::BatchQueue;
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
-pub use session::SessionPasses;
+pub use session::SessionHandle;
 
 use crate::policy::{queue_full, too_late};
 use crate::prefix_cache::{PrefixStore, PrefixStoreStats};
@@ -29,8 +29,8 @@ use siskin_backend::context::Context;
 use siskin_backend::fair_mutex::FairMutex;
 use siskin_format::{Error, ErrorKind, Result};
 
-/// How long a thread waits for progress before it looks again.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How often threads that wait look at deadlines, pauses, and models that are in use elsewhere.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long cached prefixes are written when an engine is drained.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -68,9 +68,44 @@ struct Shared {
     inboxes: Mutex<Vec<Arc<RequestInbox>>>,
     /// The queues of encoders.
     queues: Mutex<Vec<Arc<dyn BatchQueue>>>,
-    /// The number of passes, or of attempts to run one.
-    steps: Mutex<u64>,
-    stepped: Condvar,
+    progress: Arc<Progress>,
+}
+
+/// Wakes threads that wait for a pass, or for something to run. Waiting does not keep the engine alive.
+#[derive(Default)]
+struct Progress {
+    /// The number of passes and of other events.
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Progress {
+    fn count(&self) -> u64 {
+        *lock(&self.count)
+    }
+
+    /// Wakes the threads that wait.
+    fn notify(&self) {
+        *lock(&self.count) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there was progress since `seen`, and not longer than `timeout`.
+    fn wait(&self, seen: u64, timeout: Option<Duration>) {
+        let count = lock(&self.count);
+        let is_unchanged = |count: &mut u64| *count == seen;
+        match timeout {
+            Some(timeout) => drop(self.changed.wait_timeout_while(count, timeout, is_unchanged)),
+            None => drop(self.changed.wait_while(count, is_unchanged)),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The engine's thread ends.
+        self.progress.notify();
+    }
 }
 
 /// A model of an engine, and what it has to do.
@@ -166,18 +201,20 @@ impl TokenEngine {
             added: Mutex::default(),
             inboxes: Mutex::default(),
             queues: Mutex::default(),
-            steps: Mutex::default(),
-            stepped: Condvar::new(),
+            progress: Arc::default(),
         });
         if drive == Drive::Thread {
-            let weak = Arc::downgrade(&shared);
+            let (weak, progress) = (Arc::downgrade(&shared), Arc::clone(&shared.progress));
             let run = move || {
-                while let Some(shared) = weak.upgrade() {
-                    let seen = *lock(&shared.steps);
+                loop {
+                    let seen = progress.count();
+                    let Some(shared) = weak.upgrade() else { return };
                     // Models handle panics of their own. Another one must not leave all clients waiting.
                     let outcome = catch_unwind(AssertUnwindSafe(|| shared.step()));
+                    let timeout = shared.has_work().then_some(POLL_INTERVAL);
+                    drop(shared);
                     if !outcome.unwrap_or(true) {
-                        shared.wait_beyond(seen);
+                        progress.wait(seen, timeout);
                     }
                 }
             };
@@ -281,8 +318,8 @@ impl TokenEngine {
     ///
     /// # Errors
     /// [`ErrorKind::Overloaded`] if the model has [`SchedulingOptions::max_sessions`].
-    pub fn session_passes(&self, model: ModelId) -> Result<SessionPasses> {
-        SessionPasses::new(Arc::clone(&self.shared), self.inbox(model)?)
+    pub fn session_handle(&self, model: ModelId) -> Result<SessionHandle> {
+        SessionHandle::new(Arc::clone(&self.shared), self.inbox(model)?)
     }
 
     fn inbox(&self, model: ModelId) -> Result<Arc<RequestInbox>> {
@@ -340,10 +377,10 @@ impl TokenEngine {
 }
 
 impl RequestInbox {
-    /// Adds a request, unless `is_over`.
-    fn push(&self, submission: Submission, is_over: &AtomicBool) -> Result<()> {
+    /// Adds a request, unless `rejects` is set.
+    fn push(&self, submission: Submission, rejects: &AtomicBool) -> Result<()> {
         let mut submissions = lock(&self.submissions);
-        if is_over.load(Ordering::Acquire) {
+        if rejects.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
         }
         submissions.push(submission);
@@ -384,6 +421,11 @@ impl Shared {
         self.start.elapsed()
     }
 
+    /// Returns whether a request is there, such as one whose reader is too slow.
+    fn has_work(&self) -> bool {
+        self.runners().list.iter().any(|model| model.runner.has_work())
+    }
+
     fn is_idle(&self) -> bool {
         self.idle_runners().is_some_and(|runners| runners.list.iter().all(|model| model.runner.is_idle()))
     }
@@ -408,21 +450,19 @@ impl Shared {
 
     /// Wakes the threads that wait for progress.
     fn notify(&self) {
-        *lock(&self.steps) += 1;
-        self.stepped.notify_all();
+        self.progress.notify();
     }
 
-    /// Waits until there was progress since `seen`.
+    /// Waits until there was progress since `seen`, or some time has passed.
     fn wait_beyond(&self, seen: u64) {
-        let steps = lock(&self.steps);
-        drop(self.stepped.wait_timeout_while(steps, PATIENCE, |steps| *steps == seen));
+        self.progress.wait(seen, Some(POLL_INTERVAL));
     }
 
     /// Waits until `is_ready`, and runs passes meanwhile unless another thread does.
     fn advance(&self, is_ready: &dyn Fn() -> bool) {
         loop {
             // Read before the lock is tried: a thread that holds it counts a step after it has let go.
-            let seen = *lock(&self.steps);
+            let seen = self.progress.count();
             if is_ready() {
                 return;
             }

@@ -21,7 +21,7 @@ pub trait RequestSampler: Send {
         Ok(None)
     }
 
-    /// Appends guesses of the tokens that follow `tokens`; see [`Proposer`].
+    /// Appends draft tokens that may follow `tokens`; see [`Proposer`].
     fn propose(&mut self, tokens: &[u32], budget: &DraftBudget, drafts: &mut Vec<u32>) {
         let _ = (tokens, budget, drafts);
     }

@@ -16,7 +16,7 @@ use siskin_backend::fair_mutex::FairMutex;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// A session's handle on its engine.
-pub struct SessionPasses {
+pub struct SessionHandle {
     shared: Arc<Shared>,
     inbox: Arc<RequestInbox>,
     slot: Arc<PassSlot>,
@@ -77,13 +77,13 @@ impl Drop for SlotSampler {
     }
 }
 
-impl Drop for SessionPasses {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.inbox.sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl SessionPasses {
+impl SessionHandle {
     pub(super) fn new(shared: Arc<Shared>, inbox: Arc<RequestInbox>) -> Result<Self> {
         let limit = inbox.options.max_sessions;
         let enters = |sessions: usize| (sessions < limit).then_some(sessions + 1);
@@ -91,7 +91,7 @@ impl SessionPasses {
             let message = format!(
                 "the model has {limit} sessions; close one, or add the model with more `max_sessions`"
             );
-            return Err(Error::new(ErrorKind::Overloaded, "engine", message));
+            return Err(Error::new(ErrorKind::Overloaded, "sessions", message));
         }
         Ok(Self { shared, inbox, slot: Arc::default() })
     }
@@ -122,7 +122,7 @@ impl SessionPasses {
     /// Returns a handle for a fork of the session.
     ///
     /// # Errors
-    /// As [`TokenEngine::session_passes`](super::TokenEngine::session_passes).
+    /// As [`TokenEngine::session_handle`](super::TokenEngine::session_handle).
     pub fn for_fork(&self) -> Result<Self> {
         Self::new(Arc::clone(&self.shared), Arc::clone(&self.inbox))
     }

@@ -12,7 +12,7 @@ pub trait KvSpace {
     /// Reserves room for `count` more tokens of a request; false if there is none.
     fn reserve(&mut self, request: RequestId, count: usize) -> bool;
 
-    /// Returns how many guessed tokens may follow `tokens`, the tokens of a request, such that they can be taken back.
+    /// Returns how many draft tokens may follow `tokens`, the tokens of a request, such that they can be taken back.
     fn max_drafts(&self, request: RequestId, tokens: &[u32]) -> usize;
 
     /// Frees what a request holds, the keys and values of `tokens`, which may stay as a cached prefix; none stays if

@@ -24,7 +24,7 @@ pub use step_plan::{StepEntry, StepPlan};
 use crate::request::{RequestClass, RequestId, RequestLimits, RequestSpec, RequestState, RequestTable};
 use crate::speculation::Acceptance;
 use fair_share::FairShare;
-use siskin_format::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind};
 use speculate::DraftChoice;
 
 /// Chunks of prompts are multiples of this, unless the prompt ends.
@@ -35,11 +35,13 @@ const AGING: Duration = Duration::from_secs(10);
 const HEADROOM: usize = 64;
 /// Preemptions after which a request is only preempted if all others have had as many.
 const MAX_PREEMPTIONS: u32 = 3;
+/// If decoding takes the whole budget of a pass, prompts beside it may take this part of the time of decoding.
+const PREFILL_DIVISOR: u32 = 4;
 
 /// How much memory a request must have before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Enough for all tokens that it may generate: a request that has started is never preempted.
+    /// Enough for all tokens that it may generate: a request is preempted only while its reader is too slow.
     #[default]
     Guarantee,
     /// Enough for its prompt and some tokens: more requests run, and some are preempted when memory runs out.
@@ -55,8 +57,6 @@ pub struct StepLimits {
     pub max_output_rows: usize,
     /// The maximum number of requests that run at the same time.
     pub max_running: usize,
-    /// The maximum number of requests that wait.
-    pub max_waiting: usize,
     /// The limits of a request.
     pub request: RequestLimits,
     /// How long a pass may take while a request decodes.
@@ -77,7 +77,7 @@ pub struct Scheduler {
     clients: FairShare,
     /// Nothing but shadow requests can run.
     runs_shadow: bool,
-    /// How often guesses are right, over all requests.
+    /// How often draft tokens are right, over all requests.
     acceptance: Acceptance,
     draft_choice: DraftChoice,
 }
@@ -106,23 +106,8 @@ impl Scheduler {
         self.limits.max_running
     }
 
-    /// Appends a request to the queue.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Overloaded`] if the queue is full, or if its deadline would pass before it started.
-    pub fn submit(&mut self, now: Duration, spec: RequestSpec) -> Result<RequestId> {
-        spec.check(&self.limits.request)?;
-        if self.waiting.len() >= self.limits.max_waiting {
-            return Err(queue_full(self.waiting.len()));
-        }
-        if spec.timeout.is_some_and(|timeout| self.predicted_wait() > timeout) {
-            return Err(too_late());
-        }
-        Ok(self.enqueue(now, spec))
-    }
-
     /// Appends a request that was checked to the queue.
-    pub(crate) fn enqueue(&mut self, now: Duration, spec: RequestSpec) -> RequestId {
+    pub fn submit(&mut self, now: Duration, spec: RequestSpec) -> RequestId {
         let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter, append_to } =
             spec;
         // The last generated token is not processed.
@@ -178,7 +163,7 @@ impl Scheduler {
 
     /// Returns the numbers of requests that run and that wait, those of sessions aside.
     pub fn counts(&self) -> (usize, usize) {
-        (self.own_requests(&self.running), self.own_requests(&self.waiting))
+        (self.count_without_sessions(&self.running), self.count_without_sessions(&self.waiting))
     }
 
     /// Returns the requests whose deadline has passed.
@@ -237,10 +222,11 @@ impl Scheduler {
         self.runs_shadow = !has_other(&self.running) && !has_other(&self.waiting);
         self.admit_sessions(now, kv, plan);
         self.plan_decode(now, kv, plan);
-        let budget = match plan.entries.is_empty() {
-            true => None,
-            false => Some(self.limits.decode_budget),
-        };
+        let budget = (!plan.entries.is_empty()).then(|| {
+            // Many rows that decode take longer than the budget alone: prompts get a part of that time.
+            let decode = self.cost.predict(plan.rows, plan.positions);
+            self.limits.decode_budget.max(decode + decode / PREFILL_DIVISOR)
+        });
         self.plan_prefill(now, budget, kv, plan);
         self.plan_admission(now, budget, kv, plan);
         self.group_by_adapter(plan);
@@ -353,7 +339,7 @@ impl Scheduler {
         let count = self.chunk(id, budget, plan);
         if count > 0 && self.make_room(now, id, count, kv, plan) {
             self.push(id, count, plan);
-            plan.has_prefill = true;
+            plan.prefill_rows += count;
         }
     }
 
@@ -378,7 +364,7 @@ impl Scheduler {
             return;
         }
         while let Some(id) = self.next_waiting(now) {
-            if self.own_requests(&self.running) >= self.limits.max_running {
+            if self.count_without_sessions(&self.running) >= self.limits.max_running {
                 // A request whose reader is too slow does not keep others out.
                 let Some(paused) = self.paused() else { return };
                 self.preempt(now, paused, kv, plan);
@@ -415,7 +401,7 @@ impl Scheduler {
     }
 
     /// Returns the number of requests in `ids`, those of sessions aside.
-    fn own_requests(&self, ids: &[RequestId]) -> usize {
+    fn count_without_sessions(&self, ids: &[RequestId]) -> usize {
         ids.iter().filter(|id| !self.is_session(**id)).count()
     }
 
@@ -468,7 +454,7 @@ impl Scheduler {
                 let positions = (plan.positions + request.position() * CHUNK) / (plan.rows + CHUNK).max(1);
                 let all = self.cost.rows_within(budget, positions, self.limits.max_rows);
                 // Prompts make progress, whatever decodes beside them.
-                let least = if plan.has_prefill { 0 } else { CHUNK };
+                let least = CHUNK.saturating_sub(plan.prefill_rows);
                 all.saturating_sub(plan.rows).max(least).min(free)
             }
         };
@@ -480,7 +466,7 @@ impl Scheduler {
             };
         }
         match within / CHUNK * CHUNK {
-            0 if !plan.has_prefill => within,
+            0 if plan.prefill_rows == 0 => within,
             count => count,
         }
     }
@@ -553,7 +539,7 @@ pub(crate) fn queue_full(waiting: usize) -> Error {
 }
 
 pub(crate) fn too_late() -> Error {
-    Error::new(ErrorKind::Overloaded, "timeout", "it would pass before the request starts; retry later")
+    Error::new(ErrorKind::Overloaded, "timeout", "the request would time out before it starts; retry later")
 }
 
 /// Returns the class of a request that has waited.

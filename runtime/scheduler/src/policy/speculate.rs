@@ -1,18 +1,18 @@
-//! How many guessed tokens a pass verifies.
+//! How many draft tokens a pass verifies.
 
 use super::{KvSpace, Scheduler, StepPlan};
 use crate::request::RequestId;
 use crate::speculation::{DraftBudget, MAX_DRAFTS, MIN_GAIN, RETRY};
 
-/// A way to get guesses: appends tokens that may follow those of a request.
+/// A way to get draft tokens: appends tokens that may follow those of a request.
 pub type Propose<'a> = &'a mut dyn FnMut(RequestId, &[u32], &DraftBudget, &mut Vec<u32>);
 
 /// Reused from pass to pass.
 #[derive(Debug, Default)]
 pub(super) struct DraftChoice {
-    /// For each guess: the probability that it is used, and its entry.
+    /// For each draft token: the probability that it is used, and its entry.
     candidates: Vec<(f32, usize)>,
-    /// For each entry: its guesses.
+    /// For each entry: its draft tokens.
     chosen: Vec<usize>,
 }
 
@@ -25,10 +25,10 @@ impl DraftChoice {
 }
 
 impl Scheduler {
-    /// Adds guessed tokens to the entries of a pass that only decodes: as many as raise the expected number of tokens per
+    /// Adds draft tokens to the entries of a pass that only decodes: as many as raise the expected number of tokens per
     /// second the most (SmartSpec, arXiv:2406.14066).
     pub fn speculate(&mut self, kv: &mut dyn KvSpace, plan: &mut StepPlan, propose: Propose<'_>) {
-        if plan.has_prefill || plan.entries.is_empty() {
+        if plan.prefill_rows > 0 || plan.entries.is_empty() {
             return;
         }
         let mut choice = std::mem::take(&mut self.draft_choice);
@@ -40,7 +40,7 @@ impl Scheduler {
         self.draft_choice = choice;
     }
 
-    /// Records how many guesses of a request were right.
+    /// Records how many draft tokens of a request were right.
     pub fn accept(&mut self, id: RequestId, proposed: usize, accepted: usize) {
         if proposed == 0 {
             return;
@@ -52,7 +52,7 @@ impl Scheduler {
         }
     }
 
-    /// Collects the guesses for all entries.
+    /// Collects the draft tokens for all entries.
     fn propose(&self, kv: &dyn KvSpace, plan: &mut StepPlan, propose: Propose<'_>, choice: &mut DraftChoice) {
         let DraftChoice { candidates, chosen } = choice;
         candidates.clear();
@@ -65,7 +65,7 @@ impl Scheduler {
         drafts.reserve(self.limits.max_running * MAX_DRAFTS);
         for (index, entry) in entries.iter_mut().enumerate() {
             chosen.push(0);
-            // Guesses follow the last token that there is; beside forced tokens there is no need for them.
+            // Draft tokens follow the last token that there is; beside forced tokens there is no need for them.
             let request = self.requests.get(entry.request).filter(|_| entry.count == 1);
             let Some(request) = request else { continue };
             let limit =
@@ -76,7 +76,7 @@ impl Scheduler {
                 let budget = DraftBudget { limit, chain, tokens_per_second, seconds_per_row };
                 propose(entry.request, &request.tokens, &budget, drafts);
             }
-            // A guess may be anything.
+            // A draft token may be anything.
             let is_token = |token: &&u32| (**token as usize) < self.limits.request.vocabulary;
             let valid = drafts[before..].iter().take(limit).take_while(is_token).count();
             drafts.truncate(before + valid);
@@ -87,7 +87,7 @@ impl Scheduler {
 
     /// Sorts the candidates, and returns how many of them make the pass yield the most tokens per second.
     fn worthwhile(&self, plan: &StepPlan, candidates: &mut [(f32, usize)]) -> usize {
-        // Within a request, probabilities fall from guess to guess.
+        // Within a request, probabilities fall from draft token to draft token.
         candidates.sort_unstable_by(|(one, _), (other, _)| other.total_cmp(one));
         let free = (self.limits.max_rows.saturating_sub(plan.rows))
             .min(self.limits.max_output_rows.saturating_sub(plan.output_rows));
@@ -98,7 +98,7 @@ impl Scheduler {
         for (index, (chain, _)) in candidates.iter().take(free).enumerate() {
             tokens += f64::from(*chain);
             let predicted = seconds(index + 1);
-            // Beside others, guesses of one must not delay the next token of all.
+            // Beside others, draft tokens of one must not delay the next token of all.
             if plan.entries.len() > 1 && predicted > budget.max(seconds(0)) {
                 break;
             }
@@ -110,7 +110,7 @@ impl Scheduler {
         best
     }
 
-    /// Returns how long a pass is expected to take with `drafts` guesses.
+    /// Returns how long a pass is expected to take with `drafts` draft tokens.
     fn seconds_with(&self, plan: &StepPlan, drafts: usize) -> f64 {
         let mean = plan.positions / plan.rows.max(1);
         self.cost.predict(plan.rows + drafts, plan.positions + drafts * mean).as_secs_f64()

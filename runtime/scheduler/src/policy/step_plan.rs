@@ -15,7 +15,7 @@ pub struct StepEntry {
     pub count: usize,
     /// Whether the last token gives logits: it is the last one that the request has.
     pub has_output: bool,
-    /// The number of guessed tokens that follow them; each gives logits.
+    /// The number of draft tokens that follow them; each gives logits.
     pub drafts: usize,
 }
 
@@ -28,7 +28,7 @@ pub struct StepPlan {
     pub preempted: Vec<RequestId>,
     /// Requests that can never run: they are alone and do not fit.
     pub rejected: Vec<RequestId>,
-    /// The guessed tokens of all entries, in their order.
+    /// The draft tokens of all entries, in their order.
     pub drafts: Vec<u32>,
     /// The number of rows.
     pub rows: usize,
@@ -36,8 +36,8 @@ pub struct StepPlan {
     pub output_rows: usize,
     /// The number of keys that all rows attend to.
     pub positions: usize,
-    /// Whether a prompt has a chunk in it.
-    pub has_prefill: bool,
+    /// The number of rows of prompts.
+    pub prefill_rows: usize,
 }
 
 impl StepPlan {
@@ -47,10 +47,10 @@ impl StepPlan {
         self.rejected.clear();
         self.drafts.clear();
         (self.rows, self.output_rows, self.positions) = (0, 0, 0);
-        self.has_prefill = false;
+        self.prefill_rows = 0;
     }
 
-    /// Adds an entry, whose guessed tokens are in `drafts`.
+    /// Adds an entry, whose draft tokens are in `drafts`.
     pub fn push(&mut self, entry: StepEntry) {
         self.count(entry);
         self.entries.push(entry);

@@ -78,7 +78,6 @@ fn limits() -> StepLimits {
         max_rows: 256,
         max_output_rows: 32,
         max_running: 16,
-        max_waiting: 256,
         request: RequestLimits { context_length: 4096, vocabulary: 100, adapters: 0 },
         decode_budget: Duration::from_millis(15),
         admission: Admission::Guarantee,
@@ -116,7 +115,7 @@ impl Simulation {
     }
 
     fn submit(&mut self, spec: RequestSpec) -> RequestId {
-        self.scheduler.submit(self.now, spec).unwrap()
+        self.scheduler.submit(self.now, spec)
     }
 
     /// Runs one pass; false if there was nothing to run.
@@ -269,27 +268,35 @@ fn classes_come_first_and_waiting_moves_up() {
     assert!(!ended.contains_key(&shadow), "shadow requests run when nothing else does");
 }
 
+/// Requests whose prompts are short start together, even when decoding takes longer than the budget of a pass.
 #[test]
-fn the_queue_is_bounded_and_late_requests_are_rejected() {
-    let mut scheduler = Scheduler::new(StepLimits { max_waiting: 2, ..limits() });
-    let mut submit = |spec| scheduler.submit(Duration::ZERO, spec).map_err(|error| error.kind());
-    submit(prompt(10, 1)).unwrap();
-    submit(prompt(10, 1)).unwrap();
-    assert_eq!(submit(prompt(10, 1)), Err(ErrorKind::Overloaded));
-    assert_eq!(submit(prompt(5000, 1)), Err(ErrorKind::TooLong));
-    assert_eq!(submit(prompt(0, 1)), Err(ErrorKind::Argument));
-    let unknown = RequestSpec { tokens: vec![100], ..prompt(1, 1) };
-    assert_eq!(submit(unknown), Err(ErrorKind::Argument), "a token that does not exist");
+fn short_prompts_start_in_one_pass_beside_slow_decoding() {
+    let limits = StepLimits { decode_budget: Duration::from_micros(1), max_running: 64, ..limits() };
+    let mut simulation = Simulation::new(limits, 1 << 20);
+    for _ in 0..8 {
+        simulation.submit(prompt(1, 2000));
+    }
+    for _ in 0..50 {
+        simulation.step();
+    }
+    for _ in 0..16 {
+        simulation.submit(prompt(3, 100));
+    }
+    for _ in 0..4 {
+        simulation.step();
+    }
+    assert_eq!(simulation.scheduler.counts(), (24, 0));
+}
 
+#[test]
+fn the_predicted_wait_is_that_for_the_prompts_before() {
     let mut simulation = Simulation::new(limits(), 1 << 20);
+    assert_eq!(simulation.scheduler.predicted_wait(), Duration::ZERO);
     simulation.submit(prompt(4000, 1));
     simulation.step();
-    let timeout = Some(Duration::from_millis(100));
-    let late = simulation.scheduler.submit(simulation.now, RequestSpec { timeout, ..prompt(10, 1) });
-    assert_eq!(late.map_err(|error| error.kind()), Err(ErrorKind::Overloaded));
-    let timeout = Some(Duration::MAX);
-    simulation.submit(RequestSpec { timeout, ..prompt(10, 1) });
+    assert!(simulation.scheduler.predicted_wait() > Duration::from_millis(100));
     simulation.run();
+    assert_eq!(simulation.scheduler.predicted_wait(), Duration::ZERO);
 }
 
 #[test]
@@ -336,12 +343,12 @@ fn prompts_are_processed_beside_as_many_decoding_requests_as_fit() {
     assert!(simulation.ended[&long] < simulation.ended[&decoding[0]]);
 }
 
-/// Decodes one request, of whose guesses the first `right` are, for passes that take `cost`; returns the mean number of
-/// guesses per pass.
+/// Decodes one request, of whose draft tokens the first `right` are, for passes that take `cost`; returns the mean number of
+/// draft tokens per pass.
 fn drafts_per_pass(right: usize, cost: fn(usize) -> u64, passes: usize) -> f64 {
     let mut scheduler = Scheduler::new(limits());
     let mut space = FakeSpace::new(1 << 20);
-    let id = scheduler.submit(Duration::ZERO, prompt(1, 4000)).unwrap();
+    let id = scheduler.submit(Duration::ZERO, prompt(1, 4000));
     let mut plan = StepPlan::default();
     let mut drafts = 0;
     for _ in 0..passes {
@@ -366,7 +373,7 @@ fn drafts_per_pass(right: usize, cost: fn(usize) -> u64, passes: usize) -> f64 {
 }
 
 #[test]
-fn guesses_are_used_while_they_pay() {
+fn drafts_are_used_while_they_pay() {
     let flat = |rows: usize| 1000 + 50 * rows as u64;
     assert!(drafts_per_pass(8, flat, 300) > 7.0, "all are right, and rows cost little");
     let two = drafts_per_pass(2, flat, 300);

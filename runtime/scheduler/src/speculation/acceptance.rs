@@ -1,16 +1,16 @@
-//! How likely guesses are right, from those before.
+//! How likely draft tokens are right, from those before.
 
 use super::MAX_DRAFTS;
 
 /// The weight of a new observation.
 const WEIGHT: f32 = 0.1;
-/// The assumption before any: guesses are tried.
+/// The assumption before any: draft tokens are tried.
 const PRIOR: f32 = 0.6;
 
 /// New requests start with at least this, since their text may repeat more than others did.
 const FLOOR: f32 = 0.4;
 
-/// For each position of a chain: how often its guess was right after all before it were.
+/// For each position of a chain: how often its draft token was right after all before it were.
 #[derive(Clone, Debug)]
 pub(crate) struct Acceptance {
     rates: [f32; MAX_DRAFTS],
@@ -28,7 +28,7 @@ impl Acceptance {
         Self { rates: self.rates.map(|rate| rate.max(FLOOR)) }
     }
 
-    /// Records that the first `accepted` of `proposed` guesses were right.
+    /// Records that the first `accepted` of `proposed` draft tokens were right.
     pub(crate) fn record(&mut self, proposed: usize, accepted: usize) {
         let observed = self.rates.iter_mut().take(proposed.min(accepted + 1));
         for (position, rate) in observed.enumerate() {
@@ -37,7 +37,7 @@ impl Acceptance {
         }
     }
 
-    /// Returns the probability that the first `count` guesses are right, for each `count` from 1.
+    /// Returns the probability that the first `count` draft tokens are right, for each `count` from 1.
     pub(crate) fn chain(&self) -> [f32; MAX_DRAFTS] {
         let mut chain = 1.0;
         self.rates.map(|rate| {

@@ -1,33 +1,33 @@
-//! How many guesses are worth their time.
+//! How many draft tokens are worth their time.
 
 use super::MAX_DRAFTS;
 
-/// Guesses are only used if they raise the expected throughput by this factor.
+/// Draft tokens are only used if they raise the expected throughput by this factor.
 pub(crate) const MIN_GAIN: f64 = 1.02;
 
-/// Passes without guesses after which some are tried, since the text may have changed.
+/// Passes without draft tokens after which some are tried, since the text may have changed.
 pub(crate) const RETRY: u32 = 64;
 
-/// How many guesses a pass can use for a request, and which of them pay.
+/// How many draft tokens a pass can use for a request, and which of them pay.
 #[derive(Clone, Debug)]
 pub struct DraftBudget {
-    /// The maximum number of guesses.
+    /// The maximum number of draft tokens.
     pub limit: usize,
-    /// The probability that the first guesses are right, for each number of them from 1.
+    /// The probability that the first draft tokens are right, for each number of them from 1.
     pub(crate) chain: [f32; MAX_DRAFTS],
-    /// The tokens per second of the pass without guesses; infinite while unknown: nothing is worth time then.
+    /// The tokens per second of the pass without draft tokens; infinite while unknown: nothing is worth time then.
     pub(crate) tokens_per_second: f64,
-    /// How much longer a pass takes for each guess that it verifies.
+    /// How much longer a pass takes for each draft token that it verifies.
     pub(crate) seconds_per_row: f64,
 }
 
 impl DraftBudget {
-    /// Returns a budget that any guess is worth.
+    /// Returns a budget that any draft token is worth.
     pub fn unlimited(limit: usize) -> Self {
         Self { limit, chain: [1.0; MAX_DRAFTS], tokens_per_second: 0.0, seconds_per_row: 0.0 }
     }
 
-    /// Returns how many guesses are expected to raise the throughput, if each takes `seconds` to make, beside the time
+    /// Returns how many draft tokens are expected to raise the throughput, if each takes `seconds` to make, beside the time
     /// to verify it. The time of the pass itself is spent anyway.
     pub fn worthwhile(&self, seconds: f64) -> usize {
         let cost = MIN_GAIN * self.tokens_per_second * (seconds + self.seconds_per_row);
@@ -41,9 +41,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guesses_pay_while_they_come_faster_than_tokens() {
+    fn drafts_pay_while_they_come_faster_than_tokens() {
         let chain = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2];
-        // 100 tokens per second without guesses.
+        // 100 tokens per second without draft tokens.
         let budget = DraftBudget { limit: 8, chain, tokens_per_second: 100.0, seconds_per_row: 0.001 };
         assert_eq!(budget.worthwhile(0.0), 8);
         assert_eq!(budget.worthwhile(0.004), 4);

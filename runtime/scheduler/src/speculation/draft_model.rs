@@ -1,4 +1,4 @@
-//! Guesses of a smaller model, or of the same model without some of its layers.
+//! Draft tokens of a smaller model, or of the same model without some of its layers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,12 +10,12 @@ use siskin_format::{Error, Result};
 
 /// The weight of a new measurement.
 const WEIGHT: f64 = 0.1;
-/// Guesses of a retry: the second one is a pass of a single token, whose time is measured.
+/// The number of draft tokens of a retry: the second one is a pass of a single token, whose time is measured.
 const RETRIED: usize = 2;
 /// How many tokens of a text the draft model catches up with in a pass of the target model.
 const CATCH_UP: usize = 32;
 
-/// A model that guesses the tokens of another one with the same vocabulary (arXiv:2211.17192). It may be the same model
+/// A model that drafts the tokens of another one with the same vocabulary (arXiv:2211.17192). It may be the same model
 /// without some of its layers (self-speculative decoding, arXiv:2309.08168). Clones share it.
 #[derive(Clone)]
 pub struct DraftModel {
@@ -29,7 +29,7 @@ struct DraftContext {
 }
 
 impl DraftModel {
-    /// Creates a draft model, of whose context each request that it guesses for takes a sequence.
+    /// Creates a draft model, of whose context each request that it drafts for takes a sequence.
     ///
     /// # Errors
     /// If tokens cannot be taken back from a sequence of the model, as with recurrent states.
@@ -54,22 +54,22 @@ impl DraftModel {
     }
 }
 
-/// Guesses the tokens of one request with a [`DraftModel`].
+/// Drafts the tokens of one request with a [`DraftModel`].
 pub struct DraftModelProposer {
     model: DraftModel,
-    /// The sequence of the text; guesses are made on forks.
+    /// The sequence of the text; draft tokens are made on forks.
     sequence: Option<SequenceId>,
     /// The tokens of the sequence.
     tokens: Vec<u32>,
-    /// Passes until the next guess.
+    /// Passes until the next draft token.
     wait: u32,
-    /// How often guessing has failed.
+    /// How often drafting has failed.
     failures: u32,
 }
 
 impl DraftModelProposer {
-    /// Guesses up to `count` tokens. A long text is caught up with in parts, without guesses.
-    fn guess(
+    /// Drafts up to `count` tokens. A long text is caught up with in parts, without draft tokens.
+    fn draft(
         &mut self,
         shared: &mut DraftContext,
         tokens: &[u32],
@@ -100,9 +100,9 @@ impl DraftModelProposer {
             return Ok(());
         }
         let fork = context.fork(sequence)?;
-        let guessed = guess_on(context, fork, first, count - 1, seconds, drafts);
+        let drafted = draft_on(context, fork, first, count - 1, seconds, drafts);
         context.remove(fork);
-        guessed
+        drafted
     }
 
     fn forget(&mut self, context: &mut Context) {
@@ -128,14 +128,14 @@ impl Proposer for DraftModelProposer {
             }
             count => count,
         };
-        // The last guess is not processed.
+        // The last draft token is not processed.
         let room = (shared.context.block_table().context_length() + 1).saturating_sub(tokens.len());
         if room == 0 {
             self.wait = u32::MAX;
             return self.forget(&mut shared.context);
         }
         let before = drafts.len();
-        if self.guess(&mut shared, tokens, count.min(room), drafts).is_err() {
+        if self.draft(&mut shared, tokens, count.min(room), drafts).is_err() {
             // The sequence has unknown contents, or there is no memory for it. It begins anew later.
             drafts.truncate(before);
             self.forget(&mut shared.context);
@@ -154,8 +154,8 @@ impl Drop for DraftModelProposer {
     }
 }
 
-/// Appends up to `count` guesses of what follows `token` in a sequence, and measures how long they take.
-fn guess_on(
+/// Appends up to `count` draft tokens after `token` in a sequence, and measures how long they take.
+fn draft_on(
     context: &mut Context,
     sequence: SequenceId,
     mut token: u32,

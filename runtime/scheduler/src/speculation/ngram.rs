@@ -1,4 +1,4 @@
-//! Guesses from the text itself (prompt lookup decoding): what followed the last tokens when they occurred before.
+//! Draft tokens from the text itself (prompt lookup decoding): what followed the last tokens when they occurred before.
 
 use super::{DraftBudget, Proposer};
 
@@ -7,7 +7,7 @@ const LENGTHS: [usize; 3] = [4, 3, 2];
 /// The maximum number of entries per length; a newer run of the same slot replaces an older one.
 const MAX_SLOTS: usize = 1 << 16;
 
-/// Guesses that the tokens go on as they did when their last ones occurred before. Good at repetition: edited code,
+/// Proposes that the tokens go on as they did when their last ones occurred before. Good at repetition: edited code,
 /// summaries, quotes, JSON.
 pub struct NgramProposer {
     /// For each length: where a run that hashes to a slot ends, plus one; 0: nowhere.
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_followed_the_same_tokens_before() {
+    fn drafts_followed_the_same_tokens_before() {
         let (mut proposer, mut state, mut tokens) = (NgramProposer::new(4000), 1u32, Vec::new());
         for _ in 0..2000 {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

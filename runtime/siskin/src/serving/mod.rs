@@ -81,7 +81,7 @@ pub struct ServedModelOptions {
     /// Where cached prefixes are kept that leave memory, and those that are left when the engine is drained
     /// ([`Engine::drain`]); `None`: nowhere.
     pub disk_cache: Option<DiskCacheOptions>,
-    /// A model with the same tokenizer that guesses tokens: a smaller one, or the same one opened with skipped layers
+    /// A model with the same tokenizer that drafts tokens: a smaller one, or the same one opened with skipped layers
     /// ([`ModelOptions::skip`](crate::ModelOptions::skip)). Its KV cache takes memory like that of the model.
     pub draft: Option<Model>,
 }
@@ -160,12 +160,18 @@ impl Engine {
         let resources = Resources { thread_pool, kv_budget: options.kv_budget };
         let requests = options.scheduling.max_running.max(1);
         let sequences = requests.saturating_add(options.scheduling.max_sessions);
-        // A single request can have as many guesses as it may.
+        // A single request can have as many draft tokens as it may.
         let output_rows = sequences.max(1 + MAX_DRAFTS);
-        let mut context = model.context_on(&resources, &options.session, sequences, output_rows)?;
+        // Half of a batch is for rows that decode.
+        let batch = match options.session.batch {
+            0 => model.batch_tokens().max(requests.saturating_mul(2)),
+            batch => batch,
+        };
+        let session = SessionOptions { batch, ..options.session.clone() };
+        let mut context = model.context_on(&resources, &session, sequences, output_rows)?;
         let draft = |draft: &Model| {
             speculation::check_draft(model, draft)?;
-            // Beyond its own context it has no guesses.
+            // Beyond its own context it has no draft tokens.
             let context = options.session.context.min(draft.config().context);
             let session = SessionOptions { context, ..options.session.clone() };
             // One more for a fork.
@@ -339,7 +345,7 @@ impl Engine {
             return Err(FEATURE.missing());
         }
         let ServedDecoder { model: served, .. } = self.model(model)?;
-        Session::on_engine(served, options, self.engine.session_passes(model)?)
+        Session::on_engine(served, options, self.engine.session_handle(model)?)
     }
 
     /// Returns a model whose contexts use the engine's threads: the passes of its sessions, encoders, sequence-to-sequence

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::{CacheSalt, ClientId, RequestClass, Speculation};
 use crate::Result;
+#[cfg(feature = "tools")]
+use crate::chat::ChatPrompt;
 use crate::constraint::StructuredOutput;
 use crate::model::Model;
 use crate::sample::SamplerOptions;
@@ -51,7 +53,7 @@ pub struct GenerationRequest {
     pub structured_output: Option<StructuredOutput>,
     /// Special tokens whose text is part of the generated text, such as those around tool calls. Others are left out.
     pub visible_tokens: Vec<u32>,
-    /// Which tokens are guessed, to compute several in one pass; changes no token.
+    /// How draft tokens are proposed, to compute several in one pass; changes no token.
     pub speculation: Speculation,
 }
 
@@ -74,6 +76,15 @@ impl GenerationRequest {
             visible_tokens: Vec::new(),
             speculation: Speculation::default(),
         }
+    }
+
+    /// Sets the prompt of a chat, what its response must be, and the tokens that its parser
+    /// ([`ChatPrompt::parser`]) needs.
+    #[cfg(feature = "tools")]
+    pub fn set_chat(&mut self, chat: &ChatPrompt) {
+        self.prompt = PromptInput::Tokens(chat.tokens.clone());
+        self.structured_output.clone_from(&chat.structured_output);
+        self.visible_tokens.clone_from(&chat.visible_tokens);
     }
 
     /// Creates a request for the response to a user message.

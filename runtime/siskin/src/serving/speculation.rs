@@ -1,10 +1,10 @@
-//! Which tokens are guessed, and by what.
+//! How draft tokens are proposed.
 
 use crate::model::Model;
 use crate::{Error, Result};
 use siskin_scheduler::speculation::{DraftBudget, DraftModel, DraftModelProposer, NgramProposer, Proposer};
 
-/// Which tokens are guessed, to compute several in one pass. Guesses change no token, and are only used while enough of
+/// How draft tokens are proposed, to compute several in one pass. Draft tokens change no token, and are only used while enough of
 /// them are right to save time.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Speculation {

@@ -103,8 +103,10 @@ impl GenerationStream {
                     all.push_str(&text);
                     match end {
                         StreamEnd::Finished(_) => {}
-                        StreamEnd::Canceled | StreamEnd::ReaderTooSlow => {
-                            return Err(Error::canceled("request"));
+                        StreamEnd::Canceled => return Err(Error::canceled("request")),
+                        StreamEnd::ReaderTooSlow => {
+                            let message = "its events were not read for as long as `pause_limit` allows";
+                            return Err(Error::new(ErrorKind::Canceled, "request", message));
                         }
                         StreamEnd::DeadlineExceeded => {
                             return Err(Error::new(ErrorKind::Canceled, "request", "its deadline passed"));

@@ -44,7 +44,7 @@ use siskin_backend::context::{BatchEntry, Context, OutputRows};
 use siskin_backend::fair_mutex::FairMutex;
 use siskin_chat_template::RenderOptions;
 use siskin_graph::{AdapterSlot, StreamingWindow};
-use siskin_scheduler::engine::SessionPasses;
+use siskin_scheduler::engine::SessionHandle;
 
 /// Options for a session.
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ pub struct Session {
     context: Arc<FairMutex<Context>>,
     limits: SessionLimits,
     /// What runs its passes, if the context is that of an engine.
-    engine: Option<SessionPasses>,
+    engine: Option<SessionHandle>,
     sequence: usize,
     adapter: AdapterSlot,
     /// The tokens of the sequence.
@@ -197,12 +197,12 @@ fn ready<'a>(
 }
 
 /// Returns a handle for a session that an engine runs, or a context of its own.
-fn cancel_handle(engine: Option<&SessionPasses>) -> CancelHandle {
-    linked(engine).map_or_else(CancelHandle::new, SessionPasses::cancel_handle)
+fn cancel_handle(engine: Option<&SessionHandle>) -> CancelHandle {
+    linked(engine).map_or_else(CancelHandle::new, SessionHandle::cancel_handle)
 }
 
 /// Returns `None` in a library without engines, so that none of their code is linked.
-fn linked(engine: Option<&SessionPasses>) -> Option<&SessionPasses> {
+fn linked(engine: Option<&SessionHandle>) -> Option<&SessionHandle> {
     engine.filter(|_| ENGINE.is_there)
 }
 
@@ -214,7 +214,7 @@ impl Session {
     }
 
     /// Creates a session in the context of an engine, which runs its passes.
-    pub(crate) fn on_engine(model: Model, options: SessionOptions, engine: SessionPasses) -> Result<Self> {
+    pub(crate) fn on_engine(model: Model, options: SessionOptions, engine: SessionHandle) -> Result<Self> {
         let context = Arc::clone(engine.context());
         Self::in_context(model, options, context, Some(engine))
     }
@@ -223,7 +223,7 @@ impl Session {
         model: Model,
         options: SessionOptions,
         context: Arc<FairMutex<Context>>,
-        engine: Option<SessionPasses>,
+        engine: Option<SessionHandle>,
     ) -> Result<Self> {
         let sampler = model.sampler(&options.sampler, &options.dry_breakers)?;
         let adapter = model.loaded().adapter_slot(options.adapter.as_deref())?;
@@ -261,7 +261,7 @@ impl Session {
     }
 
     /// Returns the engine that runs the session's passes, if it is on one.
-    fn engine(&self) -> Option<&SessionPasses> {
+    fn engine(&self) -> Option<&SessionHandle> {
         linked(self.engine.as_ref())
     }
 
@@ -334,7 +334,7 @@ impl Session {
     /// All forks share the memory that the first session reserved; forking fails if it is exhausted. On an engine, forks
     /// count as sessions.
     pub fn fork(&self) -> Result<Self> {
-        let engine = self.engine().map(SessionPasses::for_fork).transpose()?;
+        let engine = self.engine().map(SessionHandle::for_fork).transpose()?;
         let sequence = self.context.lock().fork(self.sequence)?;
         let mut tokens = Vec::with_capacity(self.limits.context_length);
         tokens.extend_from_slice(&self.tokens);
