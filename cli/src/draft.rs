@@ -1,4 +1,4 @@
-//! Options for a draft model, which guesses the tokens of another one.
+//! Options for a draft model, which drafts the tokens of another one.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use siskin::{Model, Result};
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Speculation")]
 pub(crate) struct DraftArgs {
-    /// A smaller model with the same tokenizer that guesses tokens (speculative decoding); changes no output
+    /// A smaller model with the same tokenizer that drafts tokens (speculative decoding); changes no output
     #[arg(long, value_name = "MODEL")]
     draft_model: Option<PathBuf>,
-    /// Let the model guess its own tokens without these layers, such as 9,10, counted from 0; changes no output
+    /// Let the model draft its own tokens without these layers, such as 9,10, counted from 0; changes no output
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "draft_model")]
     draft_skip_layers: Vec<usize>,
 }

@@ -1152,8 +1152,8 @@ siskin_error *siskin_encoder_set_early_exit(siskin_encoder *encoder,
                                             siskin_exit_criterion criterion,
                                             float threshold);
 
-/// Returns how many layers text `index` of the last call passed. Returns `SISKIN_ERROR_ARGUMENT` if that call did not use
-/// early exit.
+/// Returns how many layers text `index` of the last call that classified or ranked texts with early exit passed. Returns
+/// `SISKIN_ERROR_ARGUMENT` if there is no such text, or no such call since early exit was set.
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_layers(const siskin_encoder *encoder,
                                     size_t index,
@@ -1567,8 +1567,8 @@ siskin_error *siskin_served_model_options_set_kv_cache_type(siskin_served_model_
                                                             siskin_kv_cache_type kv_cache_type);
 
 /// Sets the memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves what
-/// its prompt and its maximum number of tokens need. 0 (the default) means enough for all running requests at the maximum
-/// length.
+/// its prompt and its maximum number of tokens need. 0 (the default) means enough for the maximum
+/// numbers of running requests and of sessions, all at the maximum length: set these lower to reserve less.
 SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_kv_cache_memory(siskin_served_model_options *options,
                                                               uint64_t bytes);
@@ -1585,7 +1585,7 @@ SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_max_waiting(siskin_served_model_options *options,
                                                           size_t requests);
 
-/// Sets the maximum number of sessions, forks included, that the model has at a time. 0 (the default) means 4.
+/// Sets the maximum number of sessions, forks included, that the model has at a time. Default: 4; 0 means none.
 SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_max_sessions(siskin_served_model_options *options,
                                                            size_t sessions);
@@ -1605,7 +1605,7 @@ SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_prefix_cache_directory_size(siskin_served_model_options *options,
                                                                           uint64_t bytes);
 
-/// Sets the draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
+/// Sets the draft model, which drafts tokens that the model then verifies in one pass: a smaller model with the same
 /// tokenizer, or the same one opened with skipped layers. It changes no token. Null (the default) means none.
 SISKIN_NODISCARD
 siskin_error *siskin_served_model_options_set_draft_model(siskin_served_model_options *options,
@@ -1629,7 +1629,7 @@ typedef enum siskin_priority {
     SISKIN_PRIORITY_SHADOW = 3,
 } siskin_priority;
 
-/// How tokens are guessed, to verify several in one forward pass. Guesses change no token, and are used only while they
+/// How draft tokens are proposed, to verify several in one forward pass. Draft tokens change no token, and are used only while they
 /// save time.
 typedef enum siskin_speculation {
     /// By prompt lookup and, where that finds nothing, by the draft model, if there is one.
@@ -1694,7 +1694,7 @@ SISKIN_NODISCARD
 siskin_error *siskin_request_options_set_timeout(siskin_request_options *options,
                                                  uint32_t milliseconds);
 
-/// Sets how tokens are guessed.
+/// Sets how draft tokens are proposed.
 SISKIN_NODISCARD
 siskin_error *siskin_request_options_set_speculation(siskin_request_options *options,
                                                      siskin_speculation speculation);
@@ -1794,7 +1794,7 @@ typedef struct siskin_engine_stats {
     uint64_t prefix_hit_tokens;
     /// Preemptions: requests that made room for others, and continued later.
     uint64_t preemptions;
-    /// Guessed tokens that passes verified.
+    /// Draft tokens that passes verified.
     uint64_t drafted_tokens;
     /// How many of these were correct.
     uint64_t accepted_tokens;
@@ -1830,6 +1830,20 @@ siskin_error *siskin_engine_session_new(const siskin_engine *engine,
                                         uint32_t model,
                                         const siskin_session_options *options,
                                         siskin_session **out);
+
+/// Creates an encoder that runs on the engine. The texts that it embeds share batches with those of other encoders of the same
+/// model and options on this engine, such as those of other threads; predictions take turns with the engine's forward passes.
+/// `use_head`, `max_batch_tokens` and `kv_cache_type` are those of `siskin_encoder_new`. The encoder keeps the engine alive.
+/// `siskin_encoder_embed` returns `SISKIN_ERROR_OVERLOADED` if too many texts wait, and after `siskin_engine_drain`.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_encoder_new(const siskin_engine *engine,
+                                        const siskin_model *model,
+                                        bool use_head,
+                                        size_t max_batch_tokens,
+                                        siskin_kv_cache_type kv_cache_type,
+                                        siskin_encoder **out);
 
 /// Returns a model whose forward passes run on the engine's threads, in turn with those of the engine: its sessions, encoders,
 /// seq2seq generators and transcribers do not compete with the engine for cores. Both models share their weights, and either

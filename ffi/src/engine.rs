@@ -103,7 +103,7 @@ pub struct siskin_engine_stats {
     pub prefix_hit_tokens: u64,
     /// Preemptions: requests that made room for others, and continued later.
     pub preemptions: u64,
-    /// Guessed tokens that passes verified.
+    /// Draft tokens that passes verified.
     pub drafted_tokens: u64,
     /// How many of these were correct.
     pub accepted_tokens: u64,

@@ -55,7 +55,7 @@ fn request_class(priority: siskin_priority) -> Outcome<RequestClass> {
     }
 }
 
-/// How tokens are guessed, to verify several in one forward pass. Guesses change no token, and are used only while they
+/// How draft tokens are proposed, to verify several in one forward pass. Draft tokens change no token, and are used only while they
 /// save time.
 pub type siskin_speculation = u32;
 /// By prompt lookup and, where that finds nothing, by the draft model, if there is one.
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn siskin_request_options_set_timeout(
     }
 }
 
-/// Sets how tokens are guessed.
+/// Sets how draft tokens are proposed.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -204,10 +204,10 @@ impl Page<'_> {
             ("preemptions_total", "counter", "Preempted requests.", |stats| stats.preemptions),
             ("forward_passes_total", "counter", "Forward passes.", |stats| stats.steps),
             ("forward_pass_rows_total", "counter", "Rows of forward passes.", |stats| stats.rows),
-            ("speculative_draft_tokens_total", "counter", "Guessed tokens that passes verified.", |stats| {
+            ("speculative_draft_tokens_total", "counter", "Draft tokens that passes verified.", |stats| {
                 stats.drafted_tokens
             }),
-            ("speculative_accepted_tokens_total", "counter", "Guessed tokens that were right.", |stats| {
+            ("speculative_accepted_tokens_total", "counter", "Draft tokens that were right.", |stats| {
                 stats.accepted_tokens
             }),
         ];

@@ -66,7 +66,7 @@ impl RandomRequests for Random {
     }
 }
 
-/// Guesses that the last token repeats, which small models often do.
+/// Proposes that the last token repeats, which small models often do.
 struct Repeats;
 
 impl Proposer for Repeats {
@@ -75,7 +75,7 @@ impl Proposer for Repeats {
     }
 }
 
-/// Guesses anything: too many tokens, and some that do not exist.
+/// Proposes anything: too many tokens, and some that do not exist.
 struct Hostile(Random);
 
 impl Proposer for Hostile {
@@ -138,7 +138,7 @@ fn engine(model: &Model, drive: Drive, options: &ServedModelOptions) -> (Engine,
 }
 
 /// Submits `count` random requests at random moments, cancels some, and compares all others with themselves
-/// alone. Returns how many tokens were guessed, and how many of them were right.
+/// alone. Returns how many tokens were drafted, and how many of them were right.
 fn compare(name: &str, model: &Model, options: &ServedModelOptions, seed: u64, count: usize) -> (u64, u64) {
     compare_with(name, model, options, (seed, count), &|request| alone(model, request))
 }
@@ -201,11 +201,11 @@ fn requests_have_the_tokens_that_they_have_alone() {
                 ..SchedulingOptions::default()
             };
             let options = options(&model, scheduling, 8 + random.next(40));
-            let guesses = compare(name, &model, &options, seed, 30);
-            (drafted, accepted) = (drafted + guesses.0, accepted + guesses.1);
+            let drafts = compare(name, &model, &options, seed, 30);
+            (drafted, accepted) = (drafted + drafts.0, accepted + drafts.1);
         }
     }
-    assert!(accepted > 20 && drafted > accepted + 20, "{accepted} of {drafted} guesses were right");
+    assert!(accepted > 20 && drafted > accepted + 20, "{accepted} of {drafted} draft tokens were right");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn windows_need_no_room_for_a_whole_context() {
     assert_eq!(engine.stats(id).unwrap().running, 8);
 }
 
-/// Uses all guesses of a draft model, also where they cost more time than they save, as with tiny models.
+/// Uses all draft tokens of a draft model, also where they cost more time than they save, as with tiny models.
 struct Eager(DraftModelProposer);
 
 impl Proposer for Eager {
@@ -289,7 +289,7 @@ fn draft_models_change_no_token() {
         let speculation = Speculation::Custom(proposers[at]);
         let mut requests: Vec<_> =
             (0..30).map(|_| GenerationRequest { speculation, ..random.request(&served) }).collect();
-        // Guesses are the most likely tokens.
+        // Draft tokens are the most likely tokens.
         requests.iter_mut().step_by(2).for_each(|request| {
             request.sampler = SamplerOptions { log_probabilities: true, ..SamplerOptions::greedy() };
             request.max_tokens = 40;
@@ -300,7 +300,7 @@ fn draft_models_change_no_token() {
             assert!(generated(stream).0 == alone(&served, request), "{request:?}");
         }
         let stats = engine.stats(id).unwrap();
-        // Half of the layers guess random weights worse than all of them.
+        // Half of the layers predict random weights worse than all of them.
         let are_used = stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 5;
         assert!(are_used && (at > 0 || stats.accepted_tokens > 40), "{stats:?}");
     }

@@ -1,4 +1,4 @@
-//! Decode speed with and without guessed tokens, for a text.
+//! Decode speed with and without draft tokens, for a text.
 
 use super::{Args, finish, measured, median};
 use crate::options::OpenArgs;
@@ -21,14 +21,14 @@ struct Run {
     elapsed: Duration,
 }
 
-/// Generates with and without guesses in turns, and prints the report. The text of the file at `path` is the prompt, as a
+/// Generates with and without draft tokens in turns, and prints the report. The text of the file at `path` is the prompt, as a
 /// message if the model has a chat template.
 pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
     let text =
         std::fs::read_to_string(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
     let model = open.model(&args.model, &args.model_args)?;
     if model.graphs().encoder.is_some() {
-        return Err(Error::unsupported("--speculate", "only decoder-only models guess tokens"));
+        return Err(Error::unsupported("--speculate", "only decoder-only models draft tokens"));
     }
     let prompt = match model.template()? {
         Some(_) => PromptInput::Messages(vec![Message::new("user", text)], RenderOptions::default()),
@@ -41,16 +41,17 @@ pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
     let expected = run(Speculation::Auto)?.tokens;
     run(Speculation::Off)?;
     let before = engine.stats(id).unwrap_or_default();
-    let (mut plain, mut guessed, mut gains) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut plain, mut drafted, mut gains) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.repeat {
         let runs = [run(Speculation::Off)?, run(Speculation::Auto)?];
         if runs.iter().any(|run| run.tokens != expected) {
-            let message = "guesses changed the tokens, which is an error of the program; please report it";
+            let message =
+                "speculation changed the tokens, which is an error of the program; please report it";
             return Err(Error::new(ErrorKind::State, "speculation", message));
         }
         let [one, other] = runs.map(|run| run.rate());
         plain.push(one);
-        guessed.push(other);
+        drafted.push(other);
         gains.push(other / one);
     }
     let after = engine.stats(id).unwrap_or_default();
@@ -60,7 +61,7 @@ pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
     let mut add = |name: &'static str, value: Value| report.push((name, value));
     add("generated_tokens", expected.len().into());
     add("generate_tok_s", round(median(plain), 1).into());
-    add("speculative_tok_s", round(median(guessed), 1).into());
+    add("speculative_tok_s", round(median(drafted), 1).into());
     add("speedup", round(median(gains), 3).into());
     add("draft_tokens", (count(|stats| stats.drafted_tokens) / u64::from(args.repeat)).into());
     add("accepted_tokens", (count(|stats| stats.accepted_tokens) / u64::from(args.repeat)).into());

@@ -225,7 +225,7 @@ public struct EngineStats: Sendable, Hashable {
     public let prefixHitTokens: Int
     /// Preemptions: requests that made room for others, and continued later.
     public let preemptions: Int
-    /// Guessed tokens that passes verified.
+    /// Draft tokens that passes verified.
     public let draftedTokens: Int
     /// How many of these were correct.
     public let acceptedTokens: Int

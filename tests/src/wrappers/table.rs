@@ -375,12 +375,12 @@ const SERVED_MODEL: OptionSet = OptionSet {
         properties: Properties {
             kotlin: &[Property {
                 declaration: "draftModel: Model? = null",
-                docs: "The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with \
+                docs: "The draft model, which drafts tokens that the model then verifies in one pass: a smaller model with \
                     the same tokenizer, or the same one opened with skipped layers. It changes no token.",
             }],
             swift: &[Property {
                 declaration: "draftModel: Model? = nil",
-                docs: "The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with \
+                docs: "The draft model, which drafts tokens that the model then verifies in one pass: a smaller model with \
                     the same tokenizer, or the same one opened with skipped layers. It changes no token.",
             }],
         },

@@ -84,8 +84,8 @@ public enum Priority: Sendable, Hashable {
     }
 }
 
-/// How tokens are guessed, to verify several in one forward pass. Guesses change no token, and are used only while they
-/// save time.
+/// How draft tokens are proposed, to verify several in one forward pass. Draft tokens change no token, and are used
+/// only while they save time.
 public enum Speculation: Sendable, Hashable {
     /// By prompt lookup and, where that finds nothing, by the draft model, if there is one.
     case auto

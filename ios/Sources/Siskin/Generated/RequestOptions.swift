@@ -21,7 +21,7 @@ public struct RequestOptions: Sendable, Hashable {
     /// The maximum time in milliseconds, measured from the submission, after which the response ends. Default: no
     /// limit.
     public var timeout: Int?
-    /// How tokens are guessed.
+    /// How draft tokens are proposed.
     public var speculation: Speculation
     /// What the response must be. Default: any text.
     public var structuredOutput: StructuredOutput?

@@ -12,15 +12,15 @@ public struct ServedModelOptions: Sendable {
     /// The dtype of the KV cache. Default: f16, or f32 for models with f32 weights.
     public var kvCacheType: KVCacheType?
     /// The memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves
-    /// what its prompt and its maximum number of tokens need. Default: enough for all running requests at the maximum
-    /// length.
+    /// what its prompt and its maximum number of tokens need. Default: enough for the maximum numbers of running
+    /// requests and of sessions, all at the maximum length: set these lower to reserve less.
     public var kvCacheMemory: Int?
     /// The maximum number of requests that run at the same time, at most half of the tokens in a batch. Default: 4.
     public var maxRunning: Int?
     /// The maximum number of requests that wait; further ones are rejected with `SiskinError.Code.overloaded`. Default:
     /// 256.
     public var maxWaiting: Int?
-    /// The maximum number of sessions, forks included, that the model has at a time. Default: 4.
+    /// The maximum number of sessions, forks included, that the model has at a time. Default: 4; 0 means none.
     public var maxSessions: Int?
     /// The directory for cached prefixes that leave memory, and for those that are left when the engine is drained:
     /// later requests, also of later processes, continue after them. It is created if necessary. Its files contain the
@@ -30,7 +30,7 @@ public struct ServedModelOptions: Sendable {
     /// The maximum size of the prefix cache's directory in bytes; the least recently used prefixes are removed.
     /// Default: 1 GiB.
     public var prefixCacheDirectorySize: Int?
-    /// The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
+    /// The draft model, which drafts tokens that the model then verifies in one pass: a smaller model with the same
     /// tokenizer, or the same one opened with skipped layers. It changes no token.
     public var draftModel: Model?
 

@@ -251,7 +251,7 @@ public data class EngineStats internal constructor(
     public val prefixHitTokens: Long,
     /** Preemptions: requests that made room for others, and continued later. */
     public val preemptions: Long,
-    /** Guessed tokens that passes verified. */
+    /** Draft tokens that passes verified. */
     public val draftedTokens: Long,
     /** How many of these were correct. */
     public val acceptedTokens: Long,

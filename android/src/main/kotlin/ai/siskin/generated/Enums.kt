@@ -69,8 +69,8 @@ public enum class Priority(
 }
 
 /**
- * How tokens are guessed, to verify several in one forward pass. Guesses change no token, and are used only while they
- * save time.
+ * How draft tokens are proposed, to verify several in one forward pass. Draft tokens change no token, and are used only
+ * while they save time.
  */
 public enum class Speculation(
     /** The native constant. */

@@ -33,7 +33,7 @@ public class RequestOptions {
      */
     public var timeout: Int? = null
 
-    /** How tokens are guessed. */
+    /** How draft tokens are proposed. */
     public var speculation: Speculation = Speculation.AUTO
 
     /** What the response must be. Default: any text. */

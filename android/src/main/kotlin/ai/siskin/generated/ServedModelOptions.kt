@@ -21,8 +21,8 @@ public class ServedModelOptions {
 
     /**
      * The memory of the KV cache in bytes, which requests and cached prefixes share. A request that starts reserves
-     * what its prompt and its maximum number of tokens need. Default: enough for all running requests at the maximum
-     * length.
+     * what its prompt and its maximum number of tokens need. Default: enough for the maximum numbers of running
+     * requests and of sessions, all at the maximum length: set these lower to reserve less.
      */
     public var kvCacheMemory: Long? = null
 
@@ -35,7 +35,7 @@ public class ServedModelOptions {
      */
     public var maxWaiting: Int? = null
 
-    /** The maximum number of sessions, forks included, that the model has at a time. Default: 4. */
+    /** The maximum number of sessions, forks included, that the model has at a time. Default: 4; 0 means none. */
     public var maxSessions: Int? = null
 
     /**
@@ -53,7 +53,7 @@ public class ServedModelOptions {
     public var prefixCacheDirectorySize: Long? = null
 
     /**
-     * The draft model, which guesses tokens that the model then verifies in one pass: a smaller model with the same
+     * The draft model, which drafts tokens that the model then verifies in one pass: a smaller model with the same
      * tokenizer, or the same one opened with skipped layers. It changes no token.
      */
     public var draftModel: Model? = null
@@ -72,7 +72,7 @@ public class ServedModelOptions {
         kvCacheMemory?.let { NativeServedModelOptions.setKvCacheMemory(options, positive("kvCacheMemory", it)) }
         maxRunning?.let { NativeServedModelOptions.setMaxRunning(options, positive("maxRunning", it)) }
         maxWaiting?.let { NativeServedModelOptions.setMaxWaiting(options, positive("maxWaiting", it)) }
-        maxSessions?.let { NativeServedModelOptions.setMaxSessions(options, positive("maxSessions", it)) }
+        maxSessions?.let { NativeServedModelOptions.setMaxSessions(options, nonNegative("maxSessions", it)) }
         prefixCacheDirectory?.let { NativeServedModelOptions.setPrefixCacheDirectory(options, it.encodeToByteArray()) }
         prefixCacheDirectorySize?.let { NativeServedModelOptions.setPrefixCacheDirectorySize(options, positive("prefixCacheDirectorySize", it)) }
         // Written by hand, because it is a model.
