@@ -288,6 +288,27 @@ fn logprob(session: &Session, token: GeneratedToken, with_top: bool) -> Result<V
     Ok(value)
 }
 
+/// Returns the JSON object of a response.
+fn report(answer: &TimedAnswer, seed: u64, logprobs: Option<Vec<Value>>, message: Option<&Message>) -> Value {
+    let mut value = json!({
+        "text": answer.text,
+        "seed": seed,
+        "tokens": answer.tokens,
+        "context_tokens": answer.position,
+        "prompt_seconds": output::round(answer.prompt_seconds, 4),
+        "seconds": output::round(answer.seconds, 4),
+        "tokens_per_second": answer.rate(),
+        "finish_reason": answer.finish_reason(),
+    });
+    if let Some(logprobs) = logprobs {
+        value["logprobs"] = logprobs.into();
+    }
+    if let Some(message) = message {
+        value["message"] = message.to_json();
+    }
+    value
+}
+
 /// Generates a response.
 fn answer(
     args: &Args,
@@ -332,23 +353,8 @@ fn answer(
         }
     };
     if args.json {
-        let mut value = json!({
-            "text": answer.text,
-            "seed": seed,
-            "tokens": answer.tokens,
-            "context_tokens": answer.position,
-            "prompt_seconds": output::round(answer.prompt_seconds, 4),
-            "seconds": output::round(answer.seconds, 4),
-            "tokens_per_second": answer.rate(),
-            "finish_reason": answer.finish_reason(),
-        });
-        if reported {
-            value["logprobs"] = logprobs.into();
-        }
-        if let Some(message) = message {
-            value["message"] = message.to_json();
-        }
-        output::json(&value)?;
+        let logprobs = reported.then_some(logprobs);
+        output::json(&report(&answer, seed, logprobs, message.as_ref()))?;
     } else {
         output::line("")?;
         for call in message.iter().flat_map(|message| &message.tool_calls) {

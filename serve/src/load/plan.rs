@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
-use super::random::{LogNormal, Random};
+use super::random::{LogNormal, WorkloadRandom};
 use super::words::Writer;
 
 /// The kind of requests.
@@ -120,7 +120,7 @@ const STREAMS: usize = 4;
 
 /// Makes the bodies of requests.
 struct Author<'a> {
-    random: Random,
+    random: WorkloadRandom,
     writer: Writer,
     options: &'a LoadOptions,
 }
@@ -221,7 +221,7 @@ impl LoadPlan {
             }
             _ => {}
         }
-        let mut author = Author { random: Random::new(options.seed), writer: Writer::new(), options };
+        let mut author = Author { random: WorkloadRandom::new(options.seed), writer: Writer::new(), options };
         let count = options.requests;
         let bodies = match workload {
             Workload::Chat | Workload::Bursts => (0..count).map(|_| author.chat_request()).collect(),

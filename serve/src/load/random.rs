@@ -1,9 +1,9 @@
 //! Random numbers of a workload: the same on every machine for a seed.
 
 /// SplitMix64.
-pub(super) struct Random(u64);
+pub(super) struct WorkloadRandom(u64);
 
-impl Random {
+impl WorkloadRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn log_normal_quantiles_are_those_asked_for() {
-        let mut random = Random::new(1);
+        let mut random = WorkloadRandom::new(1);
         let distribution = LogNormal { median: 80.0, p95: 900.0 };
         let values = sorted((0..20_000).map(|_| random.log_normal(distribution)).collect());
         assert!((values[10_000] / 80.0 - 1.0).abs() < 0.05, "{}", values[10_000]);
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn gamma_has_the_mean_and_the_variation_of_its_shape() {
         for shape in [0.25, 1.0, 4.0] {
-            let mut random = Random::new(2);
+            let mut random = WorkloadRandom::new(2);
             let values: Vec<f64> = (0..50_000).map(|_| random.gamma(shape)).collect();
             let mean = values.iter().sum::<f64>() / values.len() as f64;
             let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;

@@ -1,6 +1,6 @@
 //! Text of a given length.
 
-use super::random::Random;
+use super::random::WorkloadRandom;
 
 /// Common English words, most of which are one token in most vocabularies.
 const WORDS: &str = "the of and to in is that it was for on are with as his they be at one have this from by hot but some \
@@ -28,7 +28,7 @@ impl Writer {
     }
 
     /// Returns a text of `count` words, thus about as many tokens.
-    pub(super) fn text(&self, random: &mut Random, count: usize) -> String {
+    pub(super) fn text(&self, random: &mut WorkloadRandom, count: usize) -> String {
         let words: Vec<_> = (0..count).map(|_| self.words[random.below(self.words.len())]).collect();
         words.join(" ")
     }

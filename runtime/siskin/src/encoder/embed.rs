@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
 use super::{Encoder, EncoderInput, OverflowMode, Pooling, pooling};
-use crate::features::ENGINE;
 use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, ErrorKind, Result};
@@ -236,7 +235,7 @@ impl Encoder {
                 &adapted
             }
         };
-        if let Some(batches) = self.shared_batches.as_ref().filter(|_| ENGINE.is_there) {
+        if let Some(batches) = &self.shared_batches {
             self.lengths(texts)?;
             return batches.embed(texts.to_vec(), options, &self.cancel);
         }

@@ -29,7 +29,6 @@ use sentence::Dense;
 
 use crate::model::Model;
 use crate::result_cache::ResultCache;
-use crate::serving::SharedBatches;
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::ModelPart;
 use siskin_backend::cancel::CancelHandle;
@@ -119,6 +118,20 @@ impl<'a> TextOutputs<'a> {
 /// The maximum number of tokens per batch that a caller may set: sizes computed from it do not overflow.
 const MAX_ROWS: usize = 1 << 20;
 
+/// Batches that several encoders add their texts to.
+pub(crate) trait EmbeddingBatches: Send + Sync {
+    /// Embeds tokenized texts with those of others.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Canceled`] if `cancel` was canceled, which is then reset; [`ErrorKind::Overloaded`] if too many texts wait.
+    fn embed(
+        &self,
+        inputs: Vec<EncoderInput>,
+        options: &EmbedOptions,
+        cancel: &CancelHandle,
+    ) -> Result<Vec<Vec<f32>>>;
+}
+
 /// Runs texts through an encoder model.
 pub struct Encoder {
     model: Model,
@@ -128,7 +141,7 @@ pub struct Encoder {
     /// What the context shares with others; `None`: nothing.
     resources: Option<Resources>,
     /// The engine that embeds texts, if it is on one.
-    shared_batches: Option<SharedBatches>,
+    shared_batches: Option<Box<dyn EmbeddingBatches>>,
     sequences: Vec<usize>,
     cancel: CancelHandle,
     work: EncoderWork,
@@ -301,10 +314,9 @@ impl Encoder {
         self.sequences.clear();
     }
 
-    /// Lets an engine embed texts.
-    pub(crate) fn share_batches(&mut self, batches: SharedBatches) {
-        self.cancel = batches.cancel_handle();
-        self.shared_batches = Some(batches);
+    /// Embeds texts in these batches. `cancel` wakes the thread that waits for them.
+    pub(crate) fn share_batches(&mut self, batches: Box<dyn EmbeddingBatches>, cancel: CancelHandle) {
+        (self.shared_batches, self.cancel) = (Some(batches), cancel);
     }
 
     /// Returns the maximum number of tokens per batch, except for longer texts.

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use super::wake::WakerSlot;
-use crate::encoder::{EmbedOptions, EmbeddingWindows, Encoder, EncoderInput, EncoderOptions};
+use crate::encoder::{
+    EmbedOptions, EmbeddingBatches, EmbeddingWindows, Encoder, EncoderInput, EncoderOptions,
+};
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::cancel::CancelHandle;
@@ -54,8 +56,7 @@ pub(super) struct EncoderQueue {
 }
 
 /// The batches of an engine that an [`Encoder`] adds its texts to.
-#[derive(Clone)]
-pub(crate) struct SharedBatches {
+pub(super) struct SharedBatches {
     engine: TokenEngine,
     queue: Arc<EncoderQueue>,
 }
@@ -66,16 +67,14 @@ impl SharedBatches {
     }
 
     /// Returns a handle that wakes the thread that waits in [`Self::embed`].
-    pub(crate) fn cancel_handle(&self) -> CancelHandle {
+    pub(super) fn cancel_handle(&self) -> CancelHandle {
         let engine = self.engine.clone();
         CancelHandle::with_notify(Arc::new(move || engine.notify()))
     }
+}
 
-    /// Embeds tokenized texts with those of others.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Canceled`] if `cancel` was canceled, which is then reset; [`ErrorKind::Overloaded`] if too many texts wait.
-    pub(crate) fn embed(
+impl EmbeddingBatches for SharedBatches {
+    fn embed(
         &self,
         inputs: Vec<EncoderInput>,
         options: &EmbedOptions,

@@ -38,8 +38,7 @@ use crate::model::Model;
 use crate::session::{Session, SessionOptions};
 use crate::text::TextStream;
 use crate::{Error, Result};
-use embedding::EncoderQueue;
-pub(crate) use embedding::SharedBatches;
+use embedding::{EncoderQueue, SharedBatches};
 use event_queue::EventQueue;
 use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
@@ -234,7 +233,9 @@ impl Engine {
             let mut shared = self.lock();
             let known = shared.encoders.iter().find(|queue| queue.is_for(model, &options)).cloned();
             let queue = known.map_or_else(|| self.push_encoder(&mut shared, model, options), Ok)?;
-            encoder.share_batches(SharedBatches::new(self.engine.clone(), queue));
+            let batches = SharedBatches::new(self.engine.clone(), queue);
+            let cancel = batches.cancel_handle();
+            encoder.share_batches(Box::new(batches), cancel);
         }
         Ok(encoder)
     }
