@@ -1,8 +1,7 @@
 //! `--serve`: HTTP servers under load, `siskin serve` and llama.cpp's `llama-server`.
 
-use super::peers::{self, Build};
+use super::peers;
 use super::report::cpu_name;
-use super::types::requantized;
 use super::{Options, ROUNDS, THREADS, build, model};
 use crate::shell::{self, Result, program, run, succeeds};
 use crate::tools;
@@ -83,15 +82,14 @@ fn free_port() -> Result<u16> {
 /// Measures both in turns and prints a table for each type and workload.
 pub(super) fn compare(options: &Options) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
-    let python = peers::llama_python(Build::Native)?;
-    let llama = llama_server(&python)?;
+    let llama = llama_server(&peers::python()?)?;
     build()?;
     println!("CPU: {}. Threads: {threads}. {rounds} rounds in turns.", cpu_name());
     println!("llama.cpp: that of {}, built here; {SLOTS} slots.", peers::LLAMA);
     for name in &options.models {
         let source = model::bring(name)?;
         for kind in TYPES {
-            let file = requantized(&python, &source, kind)?;
+            let file = requantized(&llama, &source, kind)?;
             let ours = RunningServer::start(siskin_serve(&file, threads))?;
             let theirs = RunningServer::start(llama_serve(&llama, &file, threads))?;
             println!("\n{name}, {kind}");
@@ -120,7 +118,19 @@ fn llama_serve(server: &Path, file: &Path, threads: usize) -> Command {
     command
 }
 
-/// Returns `llama-server`, built from the sources in llama.cpp's Python package.
+/// Returns the model in llama.cpp's type `kind`, written once.
+fn requantized(server: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
+    let file = source.with_extension(format!("{kind}.gguf"));
+    if !file.exists() {
+        let unfinished = source.with_extension("unfinished");
+        let mut quantize = program(server.with_file_name("llama-quantize"), &["--allow-requantize"]);
+        run(quantize.arg(source).arg(&unfinished).arg(kind))?;
+        std::fs::rename(&unfinished, &file).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(file)
+}
+
+/// Returns `llama-server`, built from the sources in llama.cpp's Python package, with `llama-quantize` beside it.
 fn llama_server(python: &Path) -> Result<PathBuf> {
     let folder = shell::models()?.join("llama-server");
     let (built, server) = (folder.join("build"), folder.join("build/bin/llama-server"));
@@ -140,6 +150,6 @@ fn llama_server(python: &Path) -> Result<PathBuf> {
     configure.args(["-DLLAMA_USE_PREBUILT_UI=OFF", "-DLLAMA_OPENSSL=OFF", "-DBUILD_SHARED_LIBS=OFF"]);
     configure.arg("-S").arg(folder.join(name).join("vendor/llama.cpp")).arg("-B").arg(&built);
     run(configure.env("CC", "clang-19").env("CXX", "clang++-19"))?;
-    run(program("cmake", &["--build"]).arg(&built).args(["--target", "llama-server"]))?;
+    run(program("cmake", &["--build"]).arg(&built).args(["--target", "llama-server", "llama-quantize"]))?;
     Ok(server)
 }

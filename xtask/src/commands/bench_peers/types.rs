@@ -62,7 +62,7 @@ fn compare(options: &Options, peer: Build, own: &[&str]) -> Result {
 }
 
 /// Returns the model in llama.cpp's type `kind`, written once.
-pub(super) fn requantized(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
+fn requantized(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
     let file = source.with_extension(format!("{kind}.gguf"));
     if !file.exists() {
         let unfinished = source.with_extension("unfinished");
