@@ -8,7 +8,8 @@ use std::time::Duration;
 
 /// Measure HTTP servers with the OpenAI API under load
 ///
-/// Prompts, lengths and arrival times depend on the seed alone. Several servers take turns, one round after the other.
+/// Prompts, lengths and arrival times depend on the seed and the round alone. Several servers take turns, one round after the
+/// other.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Servers, such as http://127.0.0.1:8080
@@ -23,7 +24,7 @@ pub(crate) struct Args {
     /// Number of requests
     #[arg(long, default_value_t = 64, value_name = "N")]
     requests: usize,
-    /// Requests per second, which arrive whatever the server does (open loop); latencies count from the arrival
+    /// Requests per second in the mean, which arrive whatever the server does (open loop); latencies count from the arrival
     #[arg(long, value_name = "N", conflicts_with = "concurrency")]
     rate: Option<f64>,
     /// Number of clients, each of which sends one request after the other (closed loop)
@@ -95,7 +96,11 @@ pub(crate) fn command(args: &Args, quiet: bool) -> Result<()> {
     if args.no_schema && *workload != Workload::Agents {
         return Err(Error::argument("--no-schema", "no effect without --workload agents"));
     }
-    let plan = LoadPlan::new(*workload, &options)?;
+    // Each round has prompts of its own, which no server has cached.
+    let plan = |round: u16| {
+        let options = LoadOptions { seed: options.seed.wrapping_add(round.into()), ..options.clone() };
+        LoadPlan::new(*workload, &options)
+    };
     let targets = LatencyTargets {
         first_token: Duration::from_millis(args.first_token_target),
         per_token: Duration::from_millis(args.per_token_target),
@@ -104,7 +109,8 @@ pub(crate) fn command(args: &Args, quiet: bool) -> Result<()> {
     let servers = args.urls.iter().map(target).collect::<Result<Vec<_>>>()?;
     let mut rounds: Vec<Vec<Value>> = vec![Vec::new(); servers.len()];
     let mut succeeded = 0;
-    for _ in 0..args.rounds {
+    for round in 0..args.rounds {
+        let plan = plan(round)?;
         for (server, rounds) in servers.iter().zip(&mut rounds) {
             let report: LoadReport = plan.run(server)?;
             if let Some(error) = report.errors.first() {

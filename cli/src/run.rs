@@ -99,8 +99,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::argument("--template-var, --tools, --documents", message));
     }
     let output = args.structured_output.output()?;
-    if cache.is_some() && output.is_some() {
-        let message = "cannot be combined with the options of structured output";
+    if cache.is_some() && (output.is_some() || args.template.has_tools()) {
+        let message = "cannot be combined with --tools and the options of structured output";
         return Err(Error::argument("--result-cache", message));
     }
     let prompt = args.prompt()?;
@@ -181,7 +181,7 @@ impl Args {
         options: &SessionOptions,
         output: Option<&StructuredOutput>,
     ) -> Result<Option<ChatOptions>> {
-        let Some(tools) = self.template.tools()? else { return Ok(None) };
+        let Some(tools) = self.template.tools(self.tool_choice.is_some())? else { return Ok(None) };
         let tool_choice = match self.tool_choice.as_deref() {
             None | Some("auto") => ToolChoice::Auto,
             Some("none") => ToolChoice::None,

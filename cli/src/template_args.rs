@@ -38,11 +38,19 @@ impl TemplateArgs {
         !self.template_var.is_empty() || self.tools.is_some() || self.documents.is_some()
     }
 
+    /// Returns whether --tools was given.
+    pub(crate) fn has_tools(&self) -> bool {
+        self.tools.is_some()
+    }
+
     /// Returns the tools for a chat whose response is parsed. `None` without --tools, and with a warning if they are not in
-    /// OpenAI's form: then only the template knows what they are.
-    pub(crate) fn tools(&self) -> Result<Option<Vec<Tool>>> {
+    /// OpenAI's form, unless that is required: then only the template knows what they are.
+    pub(crate) fn tools(&self, is_required: bool) -> Result<Option<Vec<Tool>>> {
         let Some(path) = &self.tools else { return Ok(None) };
         let tools = Tool::list_from_json(&input_path::read_text(path)?);
+        if is_required {
+            return tools.map(Some).map_err(|error| error.within(&path.display().to_string()));
+        }
         let warn = |error: &Error| {
             let location = path.display();
             output::warn(format_args!("{location}: {error}; tool calls are not parsed"));

@@ -102,7 +102,17 @@ impl FieldNames {
         let (name, rest) = location.split_at(end);
         let rest = rest.trim_start_matches([':', ' ']);
         let (field, message) = match name {
-            "text" => (format!("{}[{rest}]", self.prompt), error.message().to_owned()),
+            // `text 3`, and further names inside of it.
+            "text" => {
+                let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+                let index = &rest[..digits];
+                let field = if index.is_empty() {
+                    self.prompt.to_owned()
+                } else {
+                    format!("{}[{index}]", self.prompt)
+                };
+                (field, error.message().to_owned())
+            }
             "prompt" | "tokens" => (self.prompt.to_owned(), joined(rest, error.message())),
             "structured_output" | "json_schema" | "regex" | "gbnf" | "lark" | "choice" | "grammar" => {
                 (self.structured_output.to_owned(), joined(rest, error.message()))

@@ -30,7 +30,8 @@ const MAX_ERROR_BYTES: usize = 400;
 /// A server and one of its models.
 #[derive(Clone, Debug)]
 pub struct Target {
-    address: SocketAddr,
+    /// Those of the host, which are tried in turn.
+    addresses: Vec<SocketAddr>,
     authority: String,
     model: Option<String>,
 }
@@ -52,16 +53,15 @@ impl Target {
         let host = uri.host().ok_or_else(|| invalid("it has no host".to_owned()))?;
         let port = uri.port_u16().unwrap_or(80);
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let mut addresses =
+        let addresses =
             (bare, port).to_socket_addrs().map_err(|error| Error::io(format!("{host}:{port}"), &error))?;
-        let address = addresses.next().ok_or_else(|| invalid("the host has no address".to_owned()))?;
-        Ok(Self { address, authority: format!("{host}:{port}"), model })
+        Ok(Self { addresses: addresses.collect(), authority: format!("{host}:{port}"), model })
     }
 
     /// Connects, and sends a request.
     async fn send(&self, request: Request<Full<Bytes>>) -> StdResult<Response<Incoming>, String> {
-        let stream =
-            TcpStream::connect(self.address).await.map_err(|error| format!("{}: {error}", self.address))?;
+        let stream = TcpStream::connect(self.addresses.as_slice()).await;
+        let stream = stream.map_err(|error| format!("{}: {error}", self.authority))?;
         let _ = stream.set_nodelay(true);
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
@@ -188,6 +188,7 @@ impl EventReader {
 struct Run {
     target: Target,
     model: String,
+    start: Instant,
     requests: Arc<[PlannedRequest]>,
     /// Requests that follow each other.
     conversations: Vec<Range<usize>>,
@@ -200,6 +201,7 @@ impl Run {
         let request = &self.requests[index];
         let mut record = self.target.measure(request, &self.model, start).await;
         record.is_measured = request.is_measured;
+        record.ended = self.start.elapsed();
         record
     }
 
@@ -259,13 +261,14 @@ impl LoadPlan {
             let model = model.map_err(|why| Error::io("server", &std::io::Error::other(why)))?;
             let (target, requests) = (target.clone(), Arc::clone(&self.requests));
             let conversations = self.conversations().collect();
-            let run = Arc::new(Run { target, model, requests, conversations, next: AtomicUsize::new(0) });
             let start = Instant::now();
+            let next = AtomicUsize::new(0);
+            let run = Arc::new(Run { target, model, start, requests, conversations, next });
             let records = match self.clients {
                 Some(clients) => run.closed_loop(clients).await,
                 None => run.open_loop(start).await,
             };
-            Ok(LoadReport::new(&records, start.elapsed()))
+            Ok(LoadReport::new(&records))
         })
     }
 }
@@ -301,6 +304,6 @@ mod tests {
         }
         let target = Target::new("http://127.0.0.1:81/", None).unwrap();
         assert_eq!(target.authority, "127.0.0.1:81");
-        assert_eq!(Target::new("http://[::1]:81", None).unwrap().address.port(), 81);
+        assert_eq!(Target::new("http://[::1]:81", None).unwrap().addresses[0].port(), 81);
     }
 }

@@ -49,7 +49,7 @@ impl Workload {
 pub struct LoadOptions {
     /// The number of requests.
     pub requests: usize,
-    /// Requests per second, which arrive whatever the server does (open loop); `None`: [`Self::concurrency`] clients, each of
+    /// Requests per second in the mean, which arrive whatever the server does (open loop); `None`: [`Self::concurrency`] clients, each of
     /// which sends a request after the other (closed loop).
     pub rate: Option<f64>,
     /// The number of clients without a rate.
@@ -241,7 +241,9 @@ impl LoadPlan {
         let requests = bodies.into_iter().enumerate().map(|(index, body)| {
             let is_next_turn = workload == Workload::Agents && !index.is_multiple_of(TURNS);
             if let Some(rate) = options.rate.filter(|_| index > 0 && !is_next_turn) {
-                arrival += Duration::from_secs_f64(author.random.gamma(shape) / rate);
+                // The other turns of a conversation follow by themselves.
+                let turns = if workload == Workload::Agents { TURNS as f64 } else { 1.0 };
+                arrival += Duration::from_secs_f64(turns * author.random.gamma(shape) / rate);
             }
             PlannedRequest { arrival, path, body, is_measured: true, is_next_turn }
         });

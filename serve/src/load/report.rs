@@ -16,6 +16,8 @@ pub(super) struct RequestRecord {
     /// The times between events with text.
     gaps: Vec<Duration>,
     pub(super) total: Duration,
+    /// When it ended, after the start of the run.
+    pub(super) ended: Duration,
     prompt_tokens: u64,
     generated_tokens: u64,
 }
@@ -110,7 +112,7 @@ impl LatencyPercentiles {
 /// The measurements of a run. Latencies and rates are those of measured requests that succeeded.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
-    /// From the first request to the end of the last one.
+    /// From the start of the first measured request to the end of the last one.
     pub duration: Duration,
     /// Measured requests that succeeded.
     pub succeeded: usize,
@@ -132,11 +134,14 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    pub(super) fn new(records: &[RequestRecord], duration: Duration) -> Self {
+    pub(super) fn new(records: &[RequestRecord]) -> Self {
         let (mut succeeded, failed): (Vec<_>, Vec<_>) =
             records.iter().cloned().partition(|record| record.error.is_none());
         succeeded.retain(|record| record.is_measured);
         let measured = || succeeded.iter();
+        let started = measured().map(|record| record.ended.saturating_sub(record.total)).min();
+        let ended = measured().map(|record| record.ended).max();
+        let duration = ended.unwrap_or_default().saturating_sub(started.unwrap_or_default());
         Self {
             duration,
             succeeded: succeeded.len(),
@@ -153,18 +158,22 @@ impl LoadReport {
 
     /// Returns the number of generated tokens per second.
     pub fn generated_tokens_per_second(&self) -> f64 {
-        self.generated_tokens as f64 / self.duration.as_secs_f64()
+        self.per_second(self.generated_tokens as f64)
     }
 
     /// Returns the number of requests per second.
     pub fn requests_per_second(&self) -> f64 {
-        self.succeeded as f64 / self.duration.as_secs_f64()
+        self.per_second(self.succeeded as f64)
     }
 
     /// Returns the number of requests per second that meet targets.
     pub fn goodput(&self, targets: &LatencyTargets) -> f64 {
         let good = self.records.iter().filter(|record| record.meets(targets)).count();
-        good as f64 / self.duration.as_secs_f64()
+        self.per_second(good as f64)
+    }
+
+    fn per_second(&self, count: f64) -> f64 {
+        if self.duration.is_zero() { 0.0 } else { count / self.duration.as_secs_f64() }
     }
 
     /// Returns the report as JSON, with times in milliseconds.
@@ -216,6 +225,7 @@ mod tests {
         }
         record.read_usage(&json!({"usage": {"prompt_tokens": 5, "completion_tokens": tokens}}));
         record.total = ms(first + tokens * gap);
+        record.ended = ms(2000);
         record
     }
 
@@ -223,14 +233,18 @@ mod tests {
     fn requests_that_miss_a_target_do_not_count_for_the_goodput() {
         let failed = RequestRecord { error: Some("status 500".to_owned()), ..record(1, 1, 2) };
         let records = [record(100, 10, 11), record(501, 10, 11), record(100, 51, 11), failed];
-        let report = LoadReport::new(&records, Duration::from_secs(2));
+        let report = LoadReport::new(&records);
         assert_eq!((report.succeeded, report.errors.len(), report.generated_tokens), (3, 1, 33));
         assert_eq!(
             (report.first_token.max, report.gaps.max, report.per_token.p50),
             (ms(501), ms(51), ms(10))
         );
         assert_eq!(report.gaps.count, 30);
-        assert!((report.goodput(&LatencyTargets::default()) - 0.5).abs() < 1e-9);
-        assert!((report.generated_tokens_per_second() - 16.5).abs() < 1e-9);
+        // The one that took longest began first.
+        assert_eq!(report.duration, ms(100 + 51 * 11));
+        let seconds = report.duration.as_secs_f64();
+        assert!((report.goodput(&LatencyTargets::default()) - 1.0 / seconds).abs() < 1e-9);
+        assert!((report.generated_tokens_per_second() - 33.0 / seconds).abs() < 1e-9);
+        assert!(LoadReport::new(&[]).requests_per_second() == 0.0);
     }
 }

@@ -131,8 +131,8 @@ fn xcframework(purpose: BuildPurpose) -> Result {
     let folder = folder()?;
     let built = |target: &str| ios_libraries::build(target, &folder, purpose);
     let (phone, simulator) = (built(TARGETS[0])?, built(TARGETS[1])?);
-    let macs = folder.join("libraries/macos/libsiskin.a");
-    fs::create_dir_all(folder.join("libraries/macos"))
+    let macs = folder.join(purpose.folder()).join("macos/libsiskin.a");
+    fs::create_dir_all(folder.join(purpose.folder()).join("macos"))
         .map_err(|error| format!("{}: {error}", macs.display()))?;
     let mut join = program("lipo", &["-create"]);
     run(join.args([built(TARGETS[2])?, built(TARGETS[3])?]).arg("-output").arg(&macs))?;
@@ -146,12 +146,13 @@ fn xcframework(purpose: BuildPurpose) -> Result {
         assemble.arg("-library").arg(library).args(["-headers", "ffi/include"]);
     }
     run(assemble.arg("-output").arg(&framework))?;
-    release(&framework, &folder)
+    release(&framework, &folder, purpose)
 }
 
 /// Packs the XCFramework, and writes the manifest for the root of a release.
-fn release(framework: &Path, folder: &Path) -> Result {
-    let archive = folder.join(format!("{FRAMEWORK}.zip"));
+fn release(framework: &Path, folder: &Path, purpose: BuildPurpose) -> Result {
+    let name = format!("{FRAMEWORK}{}.zip", purpose.suffix());
+    let archive = folder.join(&name);
     let _ = fs::remove_file(&archive);
     let mut pack = program("ditto", &["-c", "-k", "--keepParent"]);
     run(pack.arg(framework).arg(&archive))?;
@@ -159,9 +160,9 @@ fn release(framework: &Path, folder: &Path) -> Result {
     let sum = output(sum.arg(&archive))?;
     let place = shell::root().join("ios/Package.swift");
     let manifest = fs::read_to_string(&place).map_err(|error| format!("{}: {error}", place.display()))?;
-    let released = folder.join("Package.swift");
+    let released = folder.join(format!("Package{}.swift", purpose.suffix()));
     let url = format!("https://github.com/siskin-ai/siskin/releases/download/v{}", env!("CARGO_PKG_VERSION"));
-    let text = released_manifest(&manifest, &format!("{url}/{FRAMEWORK}.zip"), sum.trim())?;
+    let text = released_manifest(&manifest, &format!("{url}/{name}"), sum.trim())?;
     fs::write(&released, text).map_err(|error| format!("{}: {error}", released.display()))?;
     println!("{}\n  checksum {}", archive.display(), sum.trim());
     println!("{}\n  goes to the root of the release's tag, and the archive to its files", released.display());

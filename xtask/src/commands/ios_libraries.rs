@@ -47,6 +47,18 @@ pub(super) enum BuildPurpose {
     Checking,
 }
 
+impl BuildPurpose {
+    /// Returns the folder of the libraries.
+    pub(super) fn folder(self) -> &'static str {
+        if self == Self::ShippingWithGrammar { "libraries-grammar" } else { "libraries" }
+    }
+
+    /// Returns the suffix of the names of packages.
+    pub(super) fn suffix(self) -> &'static str {
+        if self == Self::ShippingWithGrammar { "-grammar" } else { "" }
+    }
+}
+
 /// Ensures that the tools for [`BuildPurpose::Shipping`] are installed.
 pub(crate) fn need_tools() -> Result {
     if cfg!(target_os = "macos") { Ok(()) } else { tools::debian(&cross_compile::needs()) }
@@ -77,7 +89,7 @@ pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Resul
         println!("{target}: builds, with every function of the header");
         return Ok(library);
     }
-    let place = folder.join("libraries").join(target);
+    let place = folder.join(purpose.folder()).join(target);
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let place = place.join("libsiskin.a");
     fs::copy(&library, &place).map_err(|error| format!("{}: {error}", place.display()))?;

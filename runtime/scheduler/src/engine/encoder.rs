@@ -1,6 +1,6 @@
 //! Encoders in an engine: batches of whole texts, which take turns with the passes of decoders.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{ModelRunner, RequestInbox};
@@ -22,7 +22,7 @@ pub trait BatchQueue: Send + Sync {
 }
 
 pub(super) struct EncoderRunner {
-    pub queue: Arc<dyn BatchQueue>,
+    pub queue: Weak<dyn BatchQueue>,
 }
 
 impl ModelRunner for EncoderRunner {
@@ -35,20 +35,21 @@ impl ModelRunner for EncoderRunner {
     fn make_room(&mut self, _: &Arc<RequestInbox>, _: usize, _: Option<SequenceId>) {}
 
     fn has_work(&self) -> bool {
-        !self.queue.is_empty()
+        self.queue.upgrade().is_some_and(|queue| !queue.is_empty())
     }
 
     fn is_idle(&self) -> bool {
-        self.queue.is_empty()
+        !self.has_work()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.queue.strong_count() == 0
     }
 
     fn close(&mut self, _: &dyn Fn() -> bool) {}
 
     fn step(&mut self, _: Duration, _: &dyn Fn() -> Duration) -> bool {
-        let has_work = self.has_work();
-        if has_work {
-            self.queue.run_batch();
-        }
-        has_work
+        let queue = self.queue.upgrade().filter(|queue| !queue.is_empty());
+        queue.inspect(|queue| queue.run_batch()).is_some()
     }
 }

@@ -67,7 +67,7 @@ struct Shared {
     /// What other threads need of a decoder while a pass runs, by model.
     inboxes: Mutex<Vec<Arc<RequestInbox>>>,
     /// The queues of encoders.
-    queues: Mutex<Vec<Arc<dyn BatchQueue>>>,
+    queues: Mutex<Vec<Weak<dyn BatchQueue>>>,
     progress: Arc<Progress>,
 }
 
@@ -125,6 +125,11 @@ trait ModelRunner: Send {
 
     /// Returns whether all requests have ended, also those that it has not taken yet.
     fn is_idle(&self) -> bool;
+
+    /// Returns whether nothing can add a request any more.
+    fn is_gone(&self) -> bool {
+        false
+    }
 
     /// Runs a forward pass. Returns whether there was anything to do.
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool;
@@ -262,10 +267,20 @@ impl TokenEngine {
         id
     }
 
-    /// Adds an encoder, which takes its batches from a queue. Call [`TokenEngine::notify`] after adding to the queue.
-    pub fn add_encoder(&self, queue: Arc<dyn BatchQueue>) {
-        lock(&self.shared.queues).push(Arc::clone(&queue));
-        self.shared.add(Box::new(EncoderRunner { queue }));
+    /// Adds an encoder, which takes its batches from a queue. Call [`TokenEngine::notify`] after adding to the queue. The
+    /// engine does not keep the queue alive.
+    pub fn add_encoder(&self, queue: &Arc<dyn BatchQueue>) {
+        let mut queues = lock(&self.shared.queues);
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(queue));
+        drop(queues);
+        self.shared.add(Box::new(EncoderRunner { queue: Arc::downgrade(queue) }));
+    }
+
+    /// Returns what wakes the threads that wait in [`TokenEngine::wait_until`], and does not keep the engine alive.
+    pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let progress = Arc::clone(&self.shared.progress);
+        Arc::new(move || progress.notify())
     }
 
     /// Wakes the thread that runs the passes.
@@ -353,7 +368,7 @@ impl TokenEngine {
     /// Then cached prefixes are written to the [`PrefixStore`]s of the models, for about ten seconds at most, and removed.
     pub fn drain(&self, limit: Duration) {
         let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
-        let queues: Vec<_> = lock(&self.shared.queues).clone();
+        let queues: Vec<_> = lock(&self.shared.queues).iter().filter_map(Weak::upgrade).collect();
         inboxes.iter().for_each(|inbox| inbox.is_draining.store(true, Ordering::Release));
         queues.iter().for_each(|queue| queue.close());
         let start = Instant::now();
@@ -489,6 +504,7 @@ impl ModelRunners {
     /// Runs a pass of the model that had the least compute time, if that has anything to run, or else of the next one.
     fn step(&mut self, shared: &Shared) -> bool {
         let Self { list, order } = self;
+        list.retain(|model| !model.runner.is_gone());
         let now = shared.now();
         let has_ended = list.iter_mut().fold(false, |any, model| model.runner.collect(now) | any);
         order.clear();

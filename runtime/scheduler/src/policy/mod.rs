@@ -224,8 +224,8 @@ impl Scheduler {
         self.plan_decode(now, kv, plan);
         let budget = (!plan.entries.is_empty()).then(|| {
             // Many rows that decode take longer than the budget alone: prompts get a part of that time.
-            let decode = self.cost.predict(plan.rows, plan.positions);
-            self.limits.decode_budget.max(decode + decode / PREFILL_DIVISOR)
+            let (decode, budget) = (self.cost.predict(plan.rows, plan.positions), self.limits.decode_budget);
+            if decode < budget { budget } else { decode + decode / PREFILL_DIVISOR }
         });
         self.plan_prefill(now, budget, kv, plan);
         self.plan_admission(now, budget, kv, plan);

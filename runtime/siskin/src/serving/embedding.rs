@@ -18,6 +18,8 @@ use siskin_scheduler::engine::{BatchQueue, TokenEngine};
 
 /// The maximum number of texts that wait; a single request may have more if nothing else waits.
 const MAX_WAITING: usize = 4096;
+/// The number of texts that an encoder of an engine adds at once.
+const MAX_PART: usize = 128;
 
 /// An encoder of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,8 +70,7 @@ impl SharedBatches {
 
     /// Returns a handle that wakes the thread that waits in [`Self::embed`].
     pub(super) fn cancel_handle(&self) -> CancelHandle {
-        let engine = self.engine.clone();
-        CancelHandle::with_notify(Arc::new(move || engine.notify()))
+        CancelHandle::with_notify(self.engine.waker())
     }
 }
 
@@ -80,14 +81,22 @@ impl EmbeddingBatches for SharedBatches {
         options: &EmbedOptions,
         cancel: &CancelHandle,
     ) -> Result<Vec<Vec<f32>>> {
-        let windows = EmbeddingWindows { owners: (0..inputs.len()).collect(), inputs };
-        let request = self.queue.submit(&self.engine, windows, options)?;
-        self.engine.wait_until(&|| request.texts.is_ready() || cancel.is_canceled());
-        if cancel.is_canceled() {
-            cancel.reset();
-            return Err(Error::canceled("encoder"));
+        let (mut inputs, mut vectors) = (inputs.into_iter(), Vec::new());
+        loop {
+            // In parts, between which others have their turn.
+            let part: Vec<_> = inputs.by_ref().take(MAX_PART).collect();
+            if part.is_empty() {
+                return Ok(vectors);
+            }
+            let windows = EmbeddingWindows { owners: (0..part.len()).collect(), inputs: part };
+            let request = self.queue.submit(&self.engine, windows, options)?;
+            self.engine.wait_until(&|| request.texts.is_ready() || cancel.is_canceled());
+            if cancel.is_canceled() {
+                cancel.reset();
+                return Err(Error::canceled("encoder"));
+            }
+            vectors.extend(request.take()?);
         }
-        request.take()
     }
 }
 

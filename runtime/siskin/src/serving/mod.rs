@@ -12,7 +12,7 @@ mod stream;
 mod stream_sampler;
 mod wake;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 pub use embedding::{EmbeddingRequest, EncoderId};
@@ -111,6 +111,8 @@ struct ServedModels {
     pool: Option<SharedThreadPool>,
     models: Vec<ServedDecoder>,
     encoders: Vec<Arc<EncoderQueue>>,
+    /// The queues of [`Engine::encoder`], which live as long as such encoders.
+    shared_queues: Vec<Weak<EncoderQueue>>,
 }
 
 #[derive(Clone)]
@@ -121,6 +123,14 @@ struct ServedDecoder {
 }
 
 impl ServedModels {
+    /// Returns a queue that computes with these options of a model.
+    fn queue_of(&mut self, model: &Model, options: &EncoderOptions) -> Option<Arc<EncoderQueue>> {
+        self.shared_queues.retain(|queue| queue.strong_count() > 0);
+        let shared = self.shared_queues.iter().filter_map(Weak::upgrade);
+        let mut all = self.encoders.iter().cloned().chain(shared);
+        all.find(|queue| queue.is_for(model, options))
+    }
+
     /// Returns the thread pool of all models, with `threads` threads or as many as `model` was opened with.
     fn pool(&mut self, threads: usize, model: &Model) -> Result<SharedThreadPool> {
         if let Some(pool) = &self.pool {
@@ -201,26 +211,25 @@ impl Engine {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
         }
+        let queue = self.encoder_queue(model, options)?;
         let mut shared = self.lock();
-        self.push_encoder(&mut shared, model, options)?;
+        shared.encoders.push(queue);
         Ok(EncoderId(shared.encoders.len() - 1))
     }
 
-    fn push_encoder(
-        &self,
-        shared: &mut ServedModels,
-        model: &Model,
-        options: EncoderOptions,
-    ) -> Result<Arc<EncoderQueue>> {
-        let pool = shared.pool(self.options.threads, model)?;
+    /// Creates a queue. It is not locked meanwhile: requests of other models are submitted.
+    fn encoder_queue(&self, model: &Model, options: EncoderOptions) -> Result<Arc<EncoderQueue>> {
+        let pool = self.lock().pool(self.options.threads, model)?;
         let queue = Arc::new(EncoderQueue::new(model, options, pool)?);
-        self.engine.add_encoder(Arc::clone(&queue) as Arc<dyn BatchQueue>);
-        shared.encoders.push(Arc::clone(&queue));
+        self.engine.add_encoder(&(Arc::clone(&queue) as Arc<dyn BatchQueue>));
         Ok(queue)
     }
 
     /// Creates an encoder that runs on the engine. The texts that it embeds share batches with those of other encoders of the
     /// same model and options, and of [`Engine::embed`]; classification and other heads take turns with the engine's passes.
+    ///
+    /// [`Encoder::embed`] fails with [`ErrorKind::Overloaded`] if too many texts wait, and after [`Engine::drain`];
+    /// [`Encoder::work`] does not count its texts.
     ///
     /// # Errors
     /// As [`Model::encoder`].
@@ -230,9 +239,15 @@ impl Engine {
         }
         let mut encoder = self.attach(model)?.encoder(options)?;
         if encoder.head() == OutputHead::Hidden {
-            let mut shared = self.lock();
-            let known = shared.encoders.iter().find(|queue| queue.is_for(model, &options)).cloned();
-            let queue = known.map_or_else(|| self.push_encoder(&mut shared, model, options), Ok)?;
+            let known = self.lock().queue_of(model, &options);
+            let queue = match known {
+                Some(queue) => queue,
+                None => {
+                    let queue = self.encoder_queue(model, options)?;
+                    self.lock().shared_queues.push(Arc::downgrade(&queue));
+                    queue
+                }
+            };
             let batches = SharedBatches::new(self.engine.clone(), queue);
             let cancel = batches.cancel_handle();
             encoder.share_batches(Box::new(batches), cancel);
@@ -252,7 +267,7 @@ impl Engine {
         texts: &[T],
         options: &EmbedOptions,
     ) -> Result<EmbeddingRequest> {
-        let encoder = self.encoder_queue(encoder)?;
+        let encoder = self.known_encoder(encoder)?;
         let windows = encoder.windows(texts, options)?;
         encoder.submit(&self.engine, windows, options)
     }
@@ -267,7 +282,7 @@ impl Engine {
         texts: Vec<EncoderInput>,
         options: &EmbedOptions,
     ) -> Result<EmbeddingRequest> {
-        let encoder = self.encoder_queue(encoder)?;
+        let encoder = self.known_encoder(encoder)?;
         let windows = encoder.windows_of_tokens(texts, options)?;
         encoder.submit(&self.engine, windows, options)
     }
@@ -277,7 +292,7 @@ impl Engine {
         model.ok_or_else(|| Error::argument("model", "not a model of this engine"))
     }
 
-    fn encoder_queue(&self, id: EncoderId) -> Result<Arc<EncoderQueue>> {
+    fn known_encoder(&self, id: EncoderId) -> Result<Arc<EncoderQueue>> {
         let encoder = self.lock().encoders.get(id.0).map(Arc::clone);
         encoder.ok_or_else(|| Error::argument("encoder", "not an encoder of this engine"))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Session, SessionLimits, linked, ready};
 use crate::encoder::EncoderInput;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use siskin_backend::context::{Context, OutputRows, SequenceInput};
 use siskin_backend::fair_mutex::FairMutex;
 use siskin_scheduler::request::{RequestSpec, SequenceEnd};
@@ -66,6 +66,10 @@ impl Session {
     /// later tokens attend to all of them. They are processed in one batch, so that their number is limited to
     /// [`SessionOptions::batch`](super::SessionOptions::batch).
     pub fn prefill_bidirectional(&mut self, tokens: &[u32]) -> Result<()> {
+        if !self.tokens.is_empty() {
+            let message = "the session has tokens already; reset it first";
+            return Err(Error::new(ErrorKind::State, "prefix", message));
+        }
         self.context.lock().set_bidirectional_prefix(self.sequence, tokens.len())?;
         let read = self.prefill_alone(tokens);
         if read.is_err() {

@@ -93,6 +93,13 @@ impl Session {
         {
             return Err(Error::corrupt("saved.tokens", "not tokens of the model's vocabulary"));
         }
+        if state.prefix > self.limits.batch {
+            let message = format!(
+                "its bidirectional prefix has {} tokens, which must be in one batch; open the session with a larger batch",
+                state.prefix
+            );
+            return Err(Error::unsupported("saved.prefix", message));
+        }
         self.make_room(file.tokens.len(), None);
         let mut context = self.context.lock();
         let (bidirectional_prefix, expected_length) = (state.prefix, state.expected);

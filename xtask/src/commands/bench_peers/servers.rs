@@ -132,7 +132,8 @@ fn requantized(server: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
 
 /// Returns `llama-server`, built from the sources in llama.cpp's Python package, with `llama-quantize` beside it.
 fn llama_server(python: &Path) -> Result<PathBuf> {
-    let folder = shell::models()?.join("llama-server");
+    let name = peers::LLAMA.replace('-', "_").replace("==", "-");
+    let folder = shell::models()?.join(format!("llama-server-{name}"));
     let (built, server) = (folder.join("build"), folder.join("build/bin/llama-server"));
     if succeeds(&mut program(&server, &["--version"])) {
         return Ok(server);
@@ -143,7 +144,6 @@ fn llama_server(python: &Path) -> Result<PathBuf> {
     let mut download = program(python, &["-m", "pip", "download", "--quiet", "--no-deps"]);
     download.args(["--no-binary", "llama-cpp-python", peers::LLAMA, "--dest"]).arg(&folder);
     run(&mut download)?;
-    let name = peers::LLAMA.replace('-', "_").replace("==", "-");
     run(program("tar", &["-xzf"]).arg(folder.join(format!("{name}.tar.gz"))).arg("-C").arg(&folder))?;
     let mut configure = program("cmake", &["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON"]);
     configure.args(["-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF"]);
