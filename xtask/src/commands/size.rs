@@ -19,20 +19,10 @@ struct Machine {
     linker: Option<[&'static str; 3]>,
 }
 
-/// How a library is linked.
-#[derive(Clone, Copy, PartialEq)]
-enum Linking {
-    /// By cargo.
-    Shared,
-    /// From the static library for 64-bit Arm, as in the Android package: also drops C functions of dependencies.
-    AsOnAndroid,
-}
-
 /// The features of the library.
 struct Parts {
     name: &'static str,
     features: &'static [&'static str],
-    linking: Linking,
     /// Maximum size in bytes of the library for 64-bit Arm.
     bound: u64,
 }
@@ -52,21 +42,18 @@ const MACHINES: [Machine; 3] = [
     Machine { target: "x86_64-unknown-linux-gnu", linker: None },
 ];
 
+/// The edition that is only measured for [`BOUNDED`].
+const GRAMMAR: &str = "grammar";
+
 const PARTS: [Parts; 4] = [
-    Parts { name: "all", features: &library::COMPLETE.features, linking: Linking::Shared, bound: 3_400_000 },
+    Parts { name: "all", features: &library::COMPLETE.features, bound: 3_400_000 },
     Parts {
         name: "no import",
         features: &["--no-default-features", "--features=templates,audio,constraints,tools,engine"],
-        linking: Linking::Shared,
         bound: 2_600_000,
     },
-    Parts {
-        name: "grammar",
-        features: &library::GRAMMAR.features,
-        linking: Linking::AsOnAndroid,
-        bound: 4_000_000,
-    },
-    Parts { name: "none", features: &["--no-default-features"], linking: Linking::Shared, bound: 2_100_000 },
+    Parts { name: GRAMMAR, features: &library::GRAMMAR.features, bound: 4_000_000 },
+    Parts { name: "none", features: &["--no-default-features"], bound: 2_100_000 },
 ];
 
 /// The target that the bounds apply to.
@@ -96,7 +83,7 @@ fn size(arguments: &[String]) -> Result {
 /// Iterates over all libraries.
 fn builds() -> impl Iterator<Item = Build> {
     let all = MACHINES.iter().flat_map(|machine| PARTS.iter().map(move |parts| (machine, parts)));
-    all.filter(|(machine, parts)| parts.linking == Linking::Shared || machine.target == BOUNDED.target)
+    all.filter(|(machine, parts)| machine.target == BOUNDED.target || parts.name != GRAMMAR)
 }
 
 /// Returns the prefix of a line of the ledger.
@@ -174,12 +161,13 @@ fn weigh(builds: &[Build], bless: bool) -> Result {
 }
 
 /// Builds the library as it ships, and returns its file. One compiler builds all of them, so that their sizes are
-/// comparable.
+/// comparable. For [`BOUNDED`], it is linked as in the Android package; for others by cargo.
 fn library((machine, parts): Build) -> Result<PathBuf> {
     // If built together with other crate types, a library keeps code that only those need.
-    let (kind, file) = match parts.linking {
-        Linking::Shared => ("cdylib", "libsiskin_ffi.so"),
-        Linking::AsOnAndroid => ("staticlib", "libsiskin_ffi.a"),
+    let is_linked = machine.target == BOUNDED.target;
+    let (kind, file) = match is_linked {
+        true => ("staticlib", "libsiskin_ffi.a"),
+        false => ("cdylib", "libsiskin_ffi.so"),
     };
     let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", kind];
     let mut command = cross_compile::cargo("rustc", machine.target, cross_compile::STANDARD);
@@ -189,10 +177,11 @@ fn library((machine, parts): Build) -> Result<PathBuf> {
     }
     run(&mut command)?;
     let built = cross_compile::folder().join(machine.target).join("ship").join(file);
-    if parts.linking == Linking::Shared { Ok(built) } else { link(&built) }
+    if is_linked { link(&built) } else { Ok(built) }
 }
 
-/// Links the static library as the Android package does, but for the JNI bridge.
+/// Links the static library for 64-bit Arm as the Android package does, but for the JNI bridge: without the C functions of
+/// dependencies, and functions with the same code are one.
 fn link(archive: &Path) -> Result<PathBuf> {
     let folder = archive.with_file_name("linked");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
