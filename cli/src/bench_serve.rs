@@ -112,15 +112,8 @@ pub(crate) fn command(args: &Args, quiet: bool) -> Result<()> {
     for round in 0..args.rounds {
         let plan = plan(round)?;
         for (server, rounds) in servers.iter().zip(&mut rounds) {
-            let report: LoadReport = plan.run(server)?;
-            if let Some(error) = report.errors.first() {
-                let failed = match report.errors.len() {
-                    1 => "1 request".to_owned(),
-                    count => format!("{count} requests"),
-                };
-                let note = format!("{failed} failed, the first with: {error}");
-                output::note(quiet, note);
-            }
+            let report = plan.run(server)?;
+            note_failures(&report, quiet);
             succeeded += report.succeeded;
             rounds.push(report.to_json(&targets));
         }
@@ -134,6 +127,16 @@ pub(crate) fn command(args: &Args, quiet: bool) -> Result<()> {
         0 => Err(Error::new(ErrorKind::Unsupported, "bench-serve", "no request succeeded")),
         _ => Ok(()),
     }
+}
+
+/// Prints how many requests failed, and why the first one did.
+fn note_failures(report: &LoadReport, quiet: bool) {
+    let Some(error) = report.errors.first() else { return };
+    let failed = match report.errors.len() {
+        1 => "1 request".to_owned(),
+        count => format!("{count} requests"),
+    };
+    output::note(quiet, format!("{failed} failed, the first with: {error}"));
 }
 
 fn print_json(args: &Args, rounds: &[Vec<Value>]) -> Result<()> {

@@ -66,6 +66,11 @@ fn tool_calls_are_parsed() {
         "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}{{ messages[-1].content }}";
     let folder = with_template("run-calls", template);
     std::fs::write(folder.join("tokenizer.json"), printable_bytes().to_string()).unwrap();
+    // Tools that the template does not show are described in a system message, and a token is a byte here.
+    let config = std::fs::read(folder.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    config["max_position_embeddings"] = 4096.into();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let tools = folder.with_file_name("run-calls.list");
     let parameters = r#"{"type": "object", "properties": {"days": {"enum": [1, 2]}}, "required": ["days"], "additionalProperties": false}"#;
     let list = format!(
