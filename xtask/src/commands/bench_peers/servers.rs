@@ -21,7 +21,21 @@ const START: Duration = Duration::from_secs(60);
 /// Arguments of `siskin bench-serve`.
 const WORKLOADS: [&[&str]; 4] = [
     &["--workload", "chat", "--requests", "32", "--max-prompt", "1024", "--max-output", "256"],
-    &["--workload", "chat", "--requests", "24", "--rate", "1", "--max-prompt", "1024", "--max-output", "256"],
+    // Other prompts than those above, which servers have cached.
+    &[
+        "--workload",
+        "chat",
+        "--seed",
+        "100",
+        "--requests",
+        "24",
+        "--rate",
+        "1",
+        "--max-prompt",
+        "1024",
+        "--max-output",
+        "256",
+    ],
     &["--workload", "prefix", "--requests", "8"],
     &["--workload", "long-prompts", "--requests", "4", "--max-output", "400"],
 ];
