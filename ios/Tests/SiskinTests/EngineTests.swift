@@ -85,8 +85,9 @@ final class EngineTests: XCTestCase {
             try await group.waitForAll()
         }
         let classes = try await Model(contentsOf: try smallModelURL("classes"))
-        let shared = try await TextEncoder(engine: engine, model: classes).classify(texts)
-        let own = try await TextEncoder(model: classes).classify(texts)
+        let head = EncoderOptions(useHead: true)
+        let shared = try await TextEncoder(engine: engine, model: classes, options: head).classify(texts)
+        let own = try await TextEncoder(model: classes, options: head).classify(texts)
         XCTAssertEqual(shared, own)
         let late = try await TextEncoder(engine: engine, model: model, options: EncoderOptions(useHead: false))
         try await engine.drain(milliseconds: 1000)

@@ -86,8 +86,8 @@ class EngineTest {
                     for ((vector, other) in answer.zip(expected)) assertArrayEquals(other, vector, 0f)
                 }
                 withModel("classes") { classes ->
-                    val classified = engine.encoder(classes).use { it.classify(texts) }
-                    assertEquals(classes.encoder().use { it.classify(texts) }, classified)
+                    val classified = engine.encoder(classes) { useHead = true }.use { it.classify(texts) }
+                    assertEquals(classes.encoder { useHead = true }.use { it.classify(texts) }, classified)
                 }
                 engine.encoderBlocking(model, EncoderOptions().apply { useHead = false }).use { encoder ->
                     engine.drain(1_000)
