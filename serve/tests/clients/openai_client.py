@@ -278,13 +278,13 @@ def check_structured_output(client):
         error = rejected(
             openai.BadRequestError,
             lambda: chat(client, extra_body={"guided_json": schema}),
-            param="json_schema",
+            param="guided_json",
         )
         assert "contains" in error.message or "nowhere" in error.message, error.message
     rejected(
         openai.BadRequestError,
         lambda: chat(client, extra_body={"guided_regex": "a", "guided_choice": ["b"]}),
-        param="response_format",
+        param="guided_choice",
     )
 
 
