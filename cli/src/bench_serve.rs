@@ -1,5 +1,6 @@
 //! `siskin bench-serve`: the latency and throughput of servers under load.
 
+use crate::bench::median;
 use crate::output;
 use serde_json::{Value, json};
 use siskin::{Error, ErrorKind, Result};
@@ -145,12 +146,6 @@ fn print_json(args: &Args, rounds: &[Vec<Value>]) -> Result<()> {
     output::line(json!({"workload": args.workload, "seed": args.seed, "servers": servers}).to_string())
 }
 
-/// Returns the median of sorted values.
-fn median(values: &[f64]) -> f64 {
-    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-    (low + high) / 2.0
-}
-
 /// Prints the median of each value, with the minimum and the maximum of several rounds.
 fn print_tables(args: &Args, rounds: &[Vec<Value>]) -> Result<()> {
     let width = LINES.iter().map(|(_, name, _)| name.len()).max().unwrap_or(0);
@@ -165,9 +160,9 @@ fn print_tables(args: &Args, rounds: &[Vec<Value>]) -> Result<()> {
                 [least, .., most] => format!(" ({least} to {most})"),
                 _ => String::new(),
             };
-            let line = match values.as_slice() {
-                [] => "-".to_owned(),
-                values => format!("{} {unit}{spread}", output::round(median(values), 2)),
+            let line = match values.is_empty() {
+                true => "-".to_owned(),
+                false => format!("{} {unit}{spread}", output::round(median(values), 2)),
             };
             output::line(format!("  {name:<width$}  {line}"))?;
         }
