@@ -27,8 +27,10 @@ use fair_share::FairShare;
 use siskin_format::{Error, ErrorKind};
 use speculate::DraftChoice;
 
-/// Chunks of prompts are multiples of this, unless the prompt ends.
-const CHUNK: usize = 16;
+/// Chunks of prompts beside decoding requests are multiples of this, unless the prompt ends.
+const CHUNK_MULTIPLE: usize = 4;
+/// Prompts beside decoding requests have at least this many rows in a pass, whatever the budget.
+const MIN_CHUNK: usize = 8;
 /// A waiting request moves up one class each time that it has waited this long.
 const AGING: Duration = Duration::from_secs(10);
 /// Tokens that a request is admitted with room for, besides its prompt, if memory is overcommitted.
@@ -451,10 +453,11 @@ impl Scheduler {
         let within = match budget {
             None => free,
             Some(budget) => {
-                let positions = (plan.positions + request.position() * CHUNK) / (plan.rows + CHUNK).max(1);
+                let positions =
+                    (plan.positions + request.position() * MIN_CHUNK) / (plan.rows + MIN_CHUNK).max(1);
                 let all = self.cost.rows_within(budget, positions, self.limits.max_rows);
                 // Prompts make progress, whatever decodes beside them.
-                let least = CHUNK.saturating_sub(plan.prefill_rows);
+                let least = MIN_CHUNK.saturating_sub(plan.prefill_rows);
                 all.saturating_sub(plan.rows).max(least).min(free)
             }
         };
@@ -465,7 +468,7 @@ impl Scheduler {
                 false => remaining.saturating_sub(1),
             };
         }
-        match within / CHUNK * CHUNK {
+        match within / CHUNK_MULTIPLE * CHUNK_MULTIPLE {
             0 if plan.prefill_rows == 0 => within,
             count => count,
         }

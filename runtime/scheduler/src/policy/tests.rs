@@ -282,7 +282,7 @@ fn short_prompts_start_in_one_pass_beside_slow_decoding() {
     for _ in 0..16 {
         simulation.submit(prompt(3, 100));
     }
-    for _ in 0..4 {
+    for _ in 0..10 {
         simulation.step();
     }
     assert_eq!(simulation.scheduler.counts(), (24, 0));
