@@ -7,15 +7,17 @@ use crate::template_args::TemplateArgs;
 use crate::terminal::printable;
 use crate::{built_in_model, input_path, interrupt, output};
 use serde_json::{Value, json};
-use siskin::chat::{ChatOptions, ResponseEvent, ResponseParser, ToolChoice};
+use siskin::chat::{ChatOptions, MessageReader, ResponseEvent, ResponseParser, ToolChoice};
 use siskin::constraint::StructuredOutput;
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache};
 use siskin::template::{Message, RenderOptions};
 use siskin::{
-    EncoderOptions, Error, ErrorKind, GenerateOptions, GeneratedToken, Model, Result, Session, SessionOptions,
+    EncoderOptions, Error, ErrorKind, GenerateOptions, GeneratedToken, Generation, Model, Result, Session,
+    SessionOptions,
 };
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -203,37 +205,10 @@ impl Args {
     }
 }
 
-/// A response that is split into reasoning, content and tool calls.
-struct ParsedResponse {
-    parser: ResponseParser,
-    message: Message,
-}
-
-impl ParsedResponse {
-    fn new(parser: ResponseParser) -> Self {
-        Self { parser, message: Message { role: "assistant".to_owned(), ..Message::default() } }
-    }
-
-    /// Reads the next text of the response, and returns what is to be printed: all but tool calls.
-    fn read(&mut self, text: &str) -> String {
-        let events = self.parser.push(text);
-        self.append(events)
-    }
-
-    fn finish(&mut self) -> String {
-        let events = self.parser.finish();
-        self.append(events)
-    }
-
-    fn append(&mut self, events: Vec<ResponseEvent>) -> String {
-        let mut printed = String::new();
-        for event in events {
-            if let ResponseEvent::Content(text) | ResponseEvent::Reasoning(text) = &event {
-                printed.push_str(text);
-            }
-            self.message.append(event);
-        }
-        printed
+/// Appends what is printed of a response: all but tool calls.
+fn append_printed(printed: &mut String, event: &ResponseEvent) {
+    if let ResponseEvent::Content(text) | ResponseEvent::Reasoning(text) = event {
+        printed.push_str(text);
     }
 }
 
@@ -309,6 +284,35 @@ fn report(answer: &TimedAnswer, seed: u64, logprobs: Option<Vec<Value>>, message
     value
 }
 
+/// Generates a response in a chat, and prints all of it but tool calls. Returns its message as well.
+fn parsed_answer(
+    session: &mut Session,
+    begin: impl FnOnce(&mut Session) -> Result<(Generation, ResponseParser)>,
+    print: &mut dyn FnMut(&str) -> Result<()>,
+    on_token: &mut dyn FnMut(&Session, GeneratedToken) -> Result<()>,
+) -> Result<(TimedAnswer, Option<Message>)> {
+    let reader = RefCell::new(None);
+    let begin = |session: &mut Session| {
+        let (generation, parser) = begin(session)?;
+        *reader.borrow_mut() = Some(MessageReader::new(parser));
+        Ok(generation)
+    };
+    let mut print_parsed = |text: &str| {
+        let mut printed = String::new();
+        if let Some(reader) = reader.borrow_mut().as_mut() {
+            reader.push(text, &mut |event| append_printed(&mut printed, event));
+        }
+        print(&printed)
+    };
+    let answer = TimedAnswer::run(session, begin, &mut print_parsed, on_token)?;
+    let (mut reader, mut printed) = (reader.into_inner(), String::new());
+    if let Some(reader) = &mut reader {
+        reader.finish(&mut |event| append_printed(&mut printed, event));
+    }
+    print(&printed)?;
+    Ok((answer, reader.map(|reader| reader.message().clone())))
+}
+
 /// Generates a response.
 fn answer(
     args: &Args,
@@ -344,12 +348,8 @@ fn answer(
         }
         Some(chat) => {
             let messages = [before, vec![Message::new("user", prompt)]].concat();
-            let mut response = ParsedResponse::new(model.chat(&messages, &chat)?.parser());
-            let begin = |session: &mut Session| Ok(session.chat(&messages, &chat, args.generate())?.0);
-            let mut print_parsed = |text: &str| print(&response.read(text));
-            let answer = TimedAnswer::run(&mut session, begin, &mut print_parsed, &mut on_token)?;
-            print(&response.finish())?;
-            (answer, Some(response.message))
+            let begin = |session: &mut Session| session.chat(&messages, &chat, args.generate());
+            parsed_answer(&mut session, begin, &mut print, &mut on_token)?
         }
     };
     if args.json {

@@ -1,21 +1,16 @@
 //! The message of a response in a chat.
 
 #[cfg(feature = "tools")]
-use siskin::chat::{ResponseEvent, ResponseParser};
-use siskin::template::Message;
+use siskin::chat::{MessageReader, ResponseEvent, ResponseParser};
 
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE};
 
 /// A response whose text is split into reasoning, content and tool calls. Without tools there is none.
 pub(crate) struct ChatResponse {
     #[cfg(feature = "tools")]
-    parser: ResponseParser,
+    reader: MessageReader,
     #[cfg(not(feature = "tools"))]
-    parser: std::convert::Infallible,
-    message: Message,
-    /// The end was parsed.
-    #[cfg(feature = "tools")]
-    is_finished: bool,
+    reader: std::convert::Infallible,
     /// The message in JSON.
     json: String,
 }
@@ -23,35 +18,28 @@ pub(crate) struct ChatResponse {
 impl ChatResponse {
     #[cfg(feature = "tools")]
     pub(crate) fn new(parser: ResponseParser) -> Self {
-        let message = Message { role: "assistant".to_owned(), ..Message::default() };
-        Self { parser, message, is_finished: false, json: String::new() }
+        Self { reader: MessageReader::new(parser), json: String::new() }
     }
 
-    /// Parses the next text of the response, and replaces it by the content in it. `is_end`: it is the last; any text after
+    /// Reads the next text of the response, and replaces it by the content in it. `is_end`: it is the last; any text after
     /// it is ignored.
     #[cfg(feature = "tools")]
     pub(crate) fn read(&mut self, text: &mut String, is_end: bool) {
-        if std::mem::replace(&mut self.is_finished, is_end) {
-            self.is_finished = true;
-            text.clear();
-            return;
-        }
-        let mut events = self.parser.push(text);
-        if is_end {
-            events.extend(self.parser.finish());
-        }
-        text.clear();
-        for event in events {
-            if let ResponseEvent::Content(content) = &event {
+        let generated = std::mem::take(text);
+        let mut each = |event: &ResponseEvent| {
+            if let ResponseEvent::Content(content) = event {
                 text.push_str(content);
             }
-            self.message.append(event);
+        };
+        self.reader.push(&generated, &mut each);
+        if is_end {
+            self.reader.finish(&mut each);
         }
     }
 
     #[cfg(not(feature = "tools"))]
     pub(crate) fn read(&mut self, _: &mut String, _: bool) {
-        match self.parser {}
+        match self.reader {}
     }
 
     /// Returns the message of a response in JSON, with a NUL. Without a chat, the error names the function that starts
@@ -61,8 +49,18 @@ impl ChatResponse {
             let message = format!("no chat; start a response with {function} first");
             PendingError::new(SISKIN_ERROR_STATE, "message", message)
         })?;
-        response.json = response.message.to_json().to_string();
-        response.json.push('\0');
+        response.write_json();
         Ok(&response.json)
+    }
+
+    #[cfg(feature = "tools")]
+    fn write_json(&mut self) {
+        self.json = self.reader.message().to_json().to_string();
+        self.json.push('\0');
+    }
+
+    #[cfg(not(feature = "tools"))]
+    fn write_json(&mut self) {
+        match self.reader {}
     }
 }

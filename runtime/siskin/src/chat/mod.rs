@@ -2,7 +2,7 @@
 //! and the parts of a response.
 //!
 //! - [`Model::chat`] prepares a [`ChatPrompt`]: its tokens, what the response must be, and the [`ResponseParser`] that
-//!   splits the generated text into [`ResponseEvent`]s.
+//!   splits the generated text into [`ResponseEvent`]s, of which a [`MessageReader`] makes a message.
 //! - [`Tool`] is a function that the model may call, and [`ToolChoice`] whether it must.
 //!
 //! Models differ in how they write tool calls: the format is that of the model's template, which is rendered with an
@@ -20,6 +20,7 @@
 
 #[cfg(test)]
 mod grammar_tests;
+mod message_reader;
 mod options_json;
 mod session;
 mod tool_grammar;
@@ -28,6 +29,7 @@ use crate::constraint::{DeferredOutput, GRAMMAR, StructuredOutput, bounded_schem
 use crate::model::Model;
 use crate::session::{RenderedChat, no_template, render_chat};
 use crate::{Error, Result};
+pub use message_reader::MessageReader;
 pub use siskin_chat_template::ResponseEvent;
 use siskin_chat_template::tools::{
     DEFAULT_FORMAT, ParameterTypes, ReasoningTags, TemplateTraits, ToolFormat, parameter_types, with_tools,
