@@ -45,6 +45,10 @@ pub(crate) struct Args {
     /// Memory for the KV cache of each model in MiB; default: enough for --parallel requests of the maximum length
     #[arg(long, value_name = "MIB", help_heading = "HTTP")]
     kv_memory: Option<usize>,
+    /// Memory for the KV caches and activations of all models in MiB; models that do not fit are not started. Model files are
+    /// mapped, and do not count
+    #[arg(long, value_name = "MIB", help_heading = "HTTP")]
+    memory_budget: Option<usize>,
     /// Directory for prefixes that leave the prefix cache, where later requests and later runs of the server find them. Its
     /// files contain the tokens of prompts and responses
     #[arg(long, value_name = "DIR", help_heading = "HTTP")]
@@ -53,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "prefix_cache_dir"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -1543,6 +1543,13 @@ SISKIN_NODISCARD
 siskin_error *siskin_engine_options_set_background_thread(siskin_engine_options *options,
                                                           bool enabled);
 
+/// Limits the memory for the KV caches and activations of all decoders of the engine, in bytes: adding a model that needs more
+/// than is left fails with `SISKIN_ERROR_MEMORY`. Model files are memory-mapped and do not count. 0 (the default) means no
+/// limit.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_options_set_memory_budget(siskin_engine_options *options,
+                                                      uint64_t bytes);
+
 /// Frees options. Null is ignored.
 void siskin_engine_options_free(siskin_engine_options *options);
 
@@ -1798,6 +1805,12 @@ typedef struct siskin_engine_stats {
     uint64_t drafted_tokens;
     /// How many of these were correct.
     uint64_t accepted_tokens;
+    /// Tokens of prefixes that were read from the prefix cache's directory.
+    uint64_t prefix_restored_tokens;
+    /// Blocks of the KV cache.
+    uint64_t kv_blocks;
+    /// How many of these are free; cached prefixes hold others, which requests can take.
+    uint64_t free_kv_blocks;
 } siskin_engine_stats;
 
 /// Creates an engine without models. `options` may be null. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built
@@ -1933,6 +1946,24 @@ siskin_error *siskin_engine_read_stats(const siskin_engine *engine,
 SISKIN_NODISCARD
 siskin_error *siskin_engine_drain(const siskin_engine *engine,
                                   uint32_t milliseconds);
+
+/// Removes a model: rejects further requests, waits until the others have ended, and cancels any that are still running after
+/// `milliseconds`. Its sessions return errors from then on, and its number is not used again. Cached prefixes are written as by
+/// `siskin_engine_drain`. Its memory is freed with the last of its generations and sessions. To replace a model by another
+/// version, add that one, submit requests to it, and remove the old one.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_remove_model(const siskin_engine *engine,
+                                         uint32_t model,
+                                         uint32_t milliseconds);
+
+/// Removes the cached prefixes of all models, and releases unused memory to the system: for apps that are told that memory
+/// runs low. The memory stays reserved, and requests use it again. Waits for the running forward pass.
+///
+/// Threads: any.
+SISKIN_NODISCARD
+siskin_error *siskin_engine_trim(const siskin_engine *engine);
 
 /// Frees an engine. Null is ignored. Its memory is freed with the last of its generations, which may continue. An engine
 /// that another call is using is not freed.

@@ -37,7 +37,8 @@ impl Handle for siskin_engine {
 /// The engine behind a handle, and its models by number.
 pub(crate) struct EngineState {
     engine: Engine,
-    models: Mutex<Vec<(ModelId, Model)>>,
+    /// `None`: removed.
+    models: Mutex<Vec<Option<(ModelId, Model)>>>,
 }
 
 /// The prompt of a request, and how its response is read.
@@ -55,14 +56,24 @@ impl From<PromptInput> for Prompt {
 impl EngineState {
     fn model(&self, number: u32) -> Outcome<(ModelId, Model)> {
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let model = models.get(number as usize).cloned();
+        let model = models.get(number as usize).cloned().flatten();
         model.ok_or_else(|| PendingError::argument("model", format!("the engine has no model {number}")))
     }
 
     fn add(&self, id: ModelId, model: &Model) -> u32 {
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        models.push((id, model.clone()));
+        models.push(Some((id, model.clone())));
         models.len() as u32 - 1
+    }
+
+    fn remove(&self, number: u32, limit: Duration) -> Outcome<()> {
+        let (id, _) = self.model(number)?;
+        if let Some(model) =
+            self.models.lock().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize)
+        {
+            *model = None;
+        }
+        Ok(self.engine.remove_model(id, limit)?)
     }
 
     fn submit(
@@ -107,6 +118,12 @@ pub struct siskin_engine_stats {
     pub drafted_tokens: u64,
     /// How many of these were correct.
     pub accepted_tokens: u64,
+    /// Tokens of prefixes that were read from the prefix cache's directory.
+    pub prefix_restored_tokens: u64,
+    /// Blocks of the KV cache.
+    pub kv_blocks: u64,
+    /// How many of these are free; cached prefixes hold others, which requests can take.
+    pub free_kv_blocks: u64,
 }
 
 /// Creates an engine without models. `options` may be null. Returns `SISKIN_ERROR_UNSUPPORTED` if the library was built
@@ -416,6 +433,9 @@ pub unsafe extern "C" fn siskin_engine_read_stats(
                 preemptions: stats.preemptions,
                 drafted_tokens: stats.drafted_tokens,
                 accepted_tokens: stats.accepted_tokens,
+                prefix_restored_tokens: stats.prefix_restored_tokens,
+                kv_blocks: stats.kv_blocks as u64,
+                free_kv_blocks: stats.free_kv_blocks as u64,
             });
             Ok(())
         })
@@ -440,6 +460,47 @@ pub unsafe extern "C" fn siskin_engine_drain(
     unsafe {
         guard::shared(engine, |state| {
             state.engine.drain(Duration::from_millis(u64::from(milliseconds)));
+            Ok(())
+        })
+    }
+}
+
+/// Removes a model: rejects further requests, waits until the others have ended, and cancels any that are still running after
+/// `milliseconds`. Its sessions return errors from then on, and its number is not used again. Cached prefixes are written as by
+/// `siskin_engine_drain`. Its memory is freed with the last of its generations and sessions. To replace a model by another
+/// version, add that one, submit requests to it, and remove the old one.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_remove_model(
+    engine: *const siskin_engine,
+    model: u32,
+    milliseconds: u32,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` is null or live.
+    unsafe {
+        guard::shared(engine, |state| state.remove(model, Duration::from_millis(u64::from(milliseconds))))
+    }
+}
+
+/// Removes the cached prefixes of all models, and releases unused memory to the system: for apps that are told that memory
+/// runs low. The memory stays reserved, and requests use it again. Waits for the running forward pass.
+///
+/// Threads: any.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_trim(engine: *const siskin_engine) -> *mut siskin_error {
+    // SAFETY: pointer contract: `engine` is null or live.
+    unsafe {
+        guard::shared(engine, |state| {
+            state.engine.trim();
             Ok(())
         })
     }

@@ -76,6 +76,28 @@ pub unsafe extern "C" fn siskin_engine_options_set_background_thread(
     }
 }
 
+/// Limits the memory for the KV caches and activations of all decoders of the engine, in bytes: adding a model that needs more
+/// than is left fails with `SISKIN_ERROR_MEMORY`. Model files are memory-mapped and do not count. 0 (the default) means no
+/// limit.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_engine_options_set_memory_budget(
+    options: *mut siskin_engine_options,
+    bytes: u64,
+) -> *mut siskin_error {
+    let budget = Some(bytes).filter(|&bytes| bytes > 0);
+    // SAFETY: pointer contract: `options` is null or live.
+    unsafe {
+        guard::exclusive(options, |options, ()| {
+            options.memory_budget = budget.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+            Ok(())
+        })
+    }
+}
+
 /// Frees options. Null is ignored.
 ///
 /// # Safety

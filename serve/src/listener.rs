@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use siskin::serving::{Drive, EngineOptions};
 use siskin::{Error, Result};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -35,6 +36,8 @@ pub struct ServerOptions {
     pub address: SocketAddr,
     /// The number of compute threads; 0: as many as the first model was opened with.
     pub threads: usize,
+    /// The memory for the KV caches and activations of all decoders, in bytes; `None`: no limit.
+    pub memory_budget: Option<usize>,
     /// The maximum number of open connections; more are answered with status 503.
     pub max_connections: usize,
     /// The maximum number of tokens that a request may generate.
@@ -48,6 +51,7 @@ impl Default for ServerOptions {
         Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             threads: 0,
+            memory_budget: None,
             max_connections: 512,
             max_tokens: usize::MAX,
             drain_timeout: Duration::from_secs(30),
@@ -107,7 +111,12 @@ impl Server {
         let listener = TcpListener::bind(options.address).map_err(|error| failed(&error))?;
         listener.set_nonblocking(true).map_err(|error| failed(&error))?;
         let address = listener.local_addr().map_err(|error| failed(&error))?;
-        let state = ServerState::new(ModelRegistry::new(models, options.threads)?, options.max_tokens);
+        let engine = EngineOptions {
+            threads: options.threads,
+            drive: Drive::Thread,
+            memory_budget: options.memory_budget,
+        };
+        let state = ServerState::new(ModelRegistry::new(models, engine)?, options.max_tokens);
         Ok(Self { listener, address, options: options.clone(), state: Arc::new(state) })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use siskin::encoder::EmbedOptions;
-use siskin::serving::{Drive, EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
+use siskin::serving::{EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
 use siskin::{AdapterSlot, EncoderOptions, Error, Model, Result, SessionOptions};
 
 use crate::error::ApiError;
@@ -60,8 +60,8 @@ pub(crate) struct ModelRegistry {
 }
 
 impl ModelRegistry {
-    pub(crate) fn new(served: Vec<ServedModel>, threads: usize) -> Result<Self> {
-        let engine = Engine::new(EngineOptions { threads, drive: Drive::Thread })?;
+    pub(crate) fn new(served: Vec<ServedModel>, options: EngineOptions) -> Result<Self> {
+        let engine = Engine::new(options)?;
         let mut models: Vec<Arc<RegisteredModel>> = Vec::new();
         for ServedModel { name, model, options } in served {
             let (task, context_length) = register(&engine, &model, &options)

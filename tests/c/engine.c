@@ -375,6 +375,45 @@ static void limits(const siskin_model *model, const siskin_model *encoder) {
     siskin_engine_free(engine);
 }
 
+// Models that do not fit into the budget are rejected; a removed one makes room, and its number is not used again.
+static void memory_and_versions(const siskin_model *model) {
+    siskin_engine_options *options = NULL;
+    OK(siskin_engine_options_new(&options));
+    OK(siskin_engine_options_set_memory_budget(options, 4 << 20));
+    siskin_engine *engine = NULL;
+    OK(siskin_engine_new(options, &engine));
+    siskin_engine_options_free(options);
+    siskin_served_model_options *model_options = NULL;
+    OK(siskin_served_model_options_new(&model_options));
+    OK(siskin_served_model_options_set_context(model_options, 128));
+    OK(siskin_served_model_options_set_max_batch_tokens(model_options, 16));
+    OK(siskin_served_model_options_set_kv_cache_memory(model_options, 3 << 20));
+    uint32_t number = 9;
+    OK(siskin_engine_add_model(engine, model, model_options, &number));
+    CHECK(number == 0);
+    FAILS(SISKIN_ERROR_MEMORY, siskin_engine_add_model(engine, model, model_options, &number));
+    siskin_generation *generation = NULL;
+    siskin_request_options *request = greedy_request();
+    static answer answers[2];
+    OK(siskin_engine_submit_raw(engine, 0, TEXT("So"), false, request, &generation));
+    take(generation, &answers[0]);
+    OK(siskin_engine_trim(engine));
+    siskin_engine_stats stats = {.struct_size = sizeof stats};
+    OK(siskin_engine_read_stats(engine, 0, &stats));
+    CHECK(stats.cached_prefixes == 0 && stats.kv_blocks > 0 && stats.free_kv_blocks == stats.kv_blocks);
+    OK(siskin_engine_remove_model(engine, 0, 1000));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_engine_remove_model(engine, 0, 1000));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_engine_submit_raw(engine, 0, TEXT("So"), false, request, &generation));
+    OK(siskin_engine_add_model(engine, model, model_options, &number));
+    CHECK(number == 1);
+    OK(siskin_engine_submit_raw(engine, 1, TEXT("So"), false, request, &generation));
+    take(generation, &answers[1]);
+    CHECK(same(&answers[0], &answers[1]));
+    siskin_request_options_free(request);
+    siskin_served_model_options_free(model_options);
+    siskin_engine_free(engine);
+}
+
 // A later engine continues after the prefixes that one left on disk.
 static void prefixes_on_disk(const siskin_model *model, const char *folder) {
     char directory[ROOM], prompt[100];
@@ -433,6 +472,7 @@ int main(int count, char **arguments) {
     }
     adapters(arguments);
     limits(model, encoder);
+    memory_and_versions(model);
     prefixes_on_disk(model, arguments[1]);
     siskin_model_free(encoder);
     siskin_model_free(model);

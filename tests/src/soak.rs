@@ -145,7 +145,8 @@ struct Served<'a> {
 /// # Panics
 /// If an answer differs, or if anything is in use at the end.
 pub fn soak(models: &[Model], answers: &Answers, clients: u64, duration: Duration) -> Report {
-    let engine = Engine::new(EngineOptions { threads: 2, drive: Drive::Thread }).unwrap();
+    let engine =
+        Engine::new(EngineOptions { threads: 2, drive: Drive::Thread, ..EngineOptions::default() }).unwrap();
     let serve = |(index, model): (usize, &Model)| {
         let scheduling = SchedulingOptions {
             max_running: MAX_RUNNING,

@@ -9,9 +9,9 @@ mod structured_output;
 
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
-    Admission, CacheSalt, DraftBudget, DraftModel, DraftModelProposer, Drive, Engine, EngineOptions,
-    GenerationEvent, GenerationRequest, GenerationStream, ModelId, PromptInput, Proposer, RequestClass,
-    SchedulingOptions, ServedModelOptions, Speculation, StreamEnd,
+    Admission, CacheSalt, DraftBudget, DraftModel, DraftModelProposer, Drive, Engine, EngineMemory,
+    EngineOptions, GenerationEvent, GenerationRequest, GenerationStream, ModelId, PromptInput, Proposer,
+    RequestClass, SchedulingOptions, ServedModelOptions, Speculation, StreamEnd,
 };
 use siskin::{
     CpuFeatures, DeviceKind, ErrorKind, FinishReason, GenerateOptions, KvBudget, Model, ModelOptions,
@@ -132,7 +132,7 @@ pub(crate) fn options(model: &Model, scheduling: SchedulingOptions, batch: usize
 }
 
 fn engine(model: &Model, drive: Drive, options: &ServedModelOptions) -> (Engine, ModelId) {
-    let engine = Engine::new(EngineOptions { threads: 2, drive }).unwrap();
+    let engine = Engine::new(EngineOptions { threads: 2, drive, ..EngineOptions::default() }).unwrap();
     let id = engine.add_model(model, options).unwrap();
     (engine, id)
 }
@@ -419,6 +419,74 @@ fn two_models_share_the_threads() {
     for (model, request, stream) in requests {
         assert!(generated(stream).0 == alone(model, &request));
     }
+}
+
+#[test]
+fn models_are_replaced_within_a_memory_budget() {
+    let [first, second] =
+        ["llama", "gpt2"].map(|name| model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE));
+    let small =
+        |model: &Model| options(model, SchedulingOptions { max_running: 2, ..Default::default() }, 16);
+    for drive in [Drive::Caller, Drive::Thread] {
+        let measured = Engine::new(EngineOptions { threads: 2, drive, ..EngineOptions::default() }).unwrap();
+        assert_eq!(measured.memory(), EngineMemory { reserved: 0, free: None });
+        let [bytes, both] = [&first, &second].map(|model| {
+            measured.add_model(model, &small(model)).unwrap();
+            measured.memory().reserved
+        });
+        assert!(bytes > 10_000 && both > bytes + 10_000, "{bytes}, {both}");
+        let budget = EngineOptions { threads: 2, drive, memory_budget: Some(both - 1) };
+        let engine = Engine::new(budget).unwrap();
+        let old = engine.add_model(&first, &small(&first)).unwrap();
+        assert_eq!(engine.memory(), EngineMemory { reserved: bytes, free: Some(both - 1 - bytes) });
+        let error = engine.add_model(&second, &small(&second)).unwrap_err();
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "budget"), "{error}");
+        let request = Random(4).request(&first);
+        let answer = generated(engine.submit(old, request.clone()).unwrap()).0;
+        engine.trim();
+        let stats = engine.stats(old).unwrap();
+        assert_eq!((stats.cached_prefixes, stats.free_kv_blocks), (0, stats.kv_blocks), "{stats:?}");
+        let session = engine.session(old, SessionOptions::default()).unwrap();
+        let running = engine.submit(old, request.clone()).unwrap();
+        engine.remove_model(old, Duration::from_secs(60)).unwrap();
+        assert!(generated(running).0 == answer, "requests end before the model is removed");
+        assert!(engine.stats(old).is_none() && engine.context_length(old).is_none());
+        let removed = [
+            engine.submit(old, request.clone()).map(drop).unwrap_err(),
+            engine.remove_model(old, Duration::ZERO).unwrap_err(),
+            engine.session(old, SessionOptions::default()).map(drop).unwrap_err(),
+        ];
+        assert!(removed.iter().all(|error| error.kind() == ErrorKind::Argument), "{removed:?}");
+        let mut session = session;
+        let late = session.prefill(&[1]).map(drop).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Overloaded, "{late}");
+        // The session still holds the memory.
+        assert!(engine.add_model(&second, &small(&second)).is_err());
+        drop(session);
+        let new = engine.add_model(&second, &small(&second)).unwrap();
+        let request = Random(5).request(&second);
+        assert!(generated(engine.submit(new, request.clone()).unwrap()).0 == alone(&second, &request));
+    }
+}
+
+#[test]
+fn removing_a_model_cancels_what_remains() {
+    let [first, second] =
+        ["llama", "gpt2"].map(|name| model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE));
+    let (engine, old) = engine(&first, Drive::Thread, &options(&first, SchedulingOptions::default(), 64));
+    let other = engine.add_model(&second, &options(&second, SchedulingOptions::default(), 64)).unwrap();
+    let endless = GenerationRequest {
+        max_tokens: 90,
+        sampler: SamplerOptions::greedy(),
+        ..GenerationRequest::new(PromptInput::Tokens(vec![5; 4]))
+    };
+    // Nothing reads them.
+    let unread: Vec<_> = (0..20).map(|_| engine.submit(old, endless.clone()).unwrap()).collect();
+    let request = Random(6).request(&second);
+    let undisturbed = engine.submit(other, request.clone()).unwrap();
+    engine.remove_model(old, Duration::ZERO).unwrap();
+    assert!(unread.into_iter().map(generated).any(|(_, end)| end == StreamEnd::Canceled));
+    assert!(generated(undisturbed).0 == alone(&second, &request));
 }
 
 #[test]

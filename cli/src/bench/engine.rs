@@ -2,7 +2,7 @@
 
 use super::{Args, median};
 use crate::output::{self, round};
-use siskin::serving::{Drive, Engine, EngineOptions, ModelId, SchedulingOptions, ServedModelOptions};
+use siskin::serving::{Engine, EngineOptions, ModelId, SchedulingOptions, ServedModelOptions};
 use siskin::{Model, Result, Session, SessionOptions};
 use std::panic::resume_unwind;
 use std::sync::Barrier;
@@ -18,7 +18,7 @@ pub(super) struct SessionEngine {
 impl SessionEngine {
     /// Creates an engine for `count` sessions.
     pub(super) fn new(model: &Model, session: SessionOptions, count: usize) -> Result<Self> {
-        let engine = Engine::new(EngineOptions { threads: model.threads(), drive: Drive::Caller })?;
+        let engine = Engine::new(EngineOptions { threads: model.threads(), ..EngineOptions::default() })?;
         let scheduling =
             SchedulingOptions { max_running: 1, max_sessions: count, ..SchedulingOptions::default() };
         let options = ServedModelOptions { session, scheduling, ..ServedModelOptions::default() };

@@ -6,7 +6,7 @@ use crate::output::round;
 use serde_json::Value;
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
-    Drive, Engine, EngineOptions, GenerationEvent, GenerationRequest, ModelId, PromptInput, SchedulerStats,
+    Engine, EngineOptions, GenerationEvent, GenerationRequest, ModelId, PromptInput, SchedulerStats,
     ServedModelOptions, Speculation,
 };
 use siskin::template::{Message, RenderOptions};
@@ -74,7 +74,7 @@ fn engine(
     draft: Option<Model>,
     prompt: &PromptInput,
 ) -> Result<(Engine, ModelId)> {
-    let engine = Engine::new(EngineOptions { threads: args.model_args.threads, drive: Drive::Caller })?;
+    let engine = Engine::new(EngineOptions { threads: args.model_args.threads, ..EngineOptions::default() })?;
     let mut options = ServedModelOptions { draft, ..ServedModelOptions::default() };
     options.scheduling.max_running = 1;
     options.session = SessionOptions {

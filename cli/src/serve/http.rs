@@ -20,6 +20,7 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
     let options = ServerOptions {
         address: SocketAddr::new(args.host, args.port),
         threads: args.model_args.threads,
+        memory_budget: args.memory_budget.map(|megabytes| megabytes.saturating_mul(1 << 20)),
         max_tokens: args.max_tokens.unwrap_or(usize::MAX),
         ..ServerOptions::default()
     };

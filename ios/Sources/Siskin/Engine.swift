@@ -70,6 +70,14 @@ public final class Engine: Sendable {
             try self.handle.use { engine throws(SiskinError) in try check(siskin_engine_drain(engine, limit)) }
         }
     }
+
+    /// Removes the cached prefixes of all models, and releases unused memory to the system: for memory warnings. The memory
+    /// stays reserved, and requests use it again. Waits for the running forward pass.
+    public func trim() async throws(SiskinError) {
+        try await runInBackground { _ throws(SiskinError) in
+            try self.handle.use { engine throws(SiskinError) in try check(siskin_engine_trim(engine)) }
+        }
+    }
 }
 
 /// A model of an engine.
@@ -174,6 +182,19 @@ public struct ServedModel: Sendable {
         }
     }
 
+    /// Removes the model from its engine: rejects further requests, waits until the others have ended, and cancels any that
+    /// are still running after `milliseconds`. Its sessions throw from then on, and its memory is freed with the last of its
+    /// generations and sessions. To replace a model by another version, add that one, submit requests to it, and remove the
+    /// old one.
+    public func remove(milliseconds: Int) async throws(SiskinError) {
+        let limit: UInt32 = try native(milliseconds, "milliseconds")
+        try await runInBackground { _ throws(SiskinError) in
+            try engine.handle.use { engine throws(SiskinError) in
+                try check(siskin_engine_remove_model(engine, number, limit))
+            }
+        }
+    }
+
     /// Returns the counters of the model's requests, as of its last forward pass.
     public func stats() throws(SiskinError) -> EngineStats {
         try engine.handle.use { engine throws(SiskinError) in
@@ -229,6 +250,12 @@ public struct EngineStats: Sendable, Hashable {
     public let draftedTokens: Int
     /// How many of these were correct.
     public let acceptedTokens: Int
+    /// Tokens of prefixes that were read from `ServedModelOptions.prefixCacheDirectory`.
+    public let prefixRestoredTokens: Int
+    /// Blocks of the KV cache.
+    public let kvBlocks: Int
+    /// How many of these are free; cached prefixes hold others, which requests can take.
+    public let freeKVBlocks: Int
 
     init(_ stats: siskin_engine_stats) {
         running = Int(clamping: stats.running)
@@ -241,5 +268,8 @@ public struct EngineStats: Sendable, Hashable {
         preemptions = Int(clamping: stats.preemptions)
         draftedTokens = Int(clamping: stats.drafted_tokens)
         acceptedTokens = Int(clamping: stats.accepted_tokens)
+        prefixRestoredTokens = Int(clamping: stats.prefix_restored_tokens)
+        kvBlocks = Int(clamping: stats.kv_blocks)
+        freeKVBlocks = Int(clamping: stats.free_kv_blocks)
     }
 }

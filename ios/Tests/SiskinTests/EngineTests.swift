@@ -68,6 +68,23 @@ final class EngineTests: XCTestCase {
         await assertThrows(.overloaded) { try await late.prompt("One more") }
     }
 
+    func testModelsAreReplacedWithinAMemoryBudget() async throws {
+        let model = try await chatModel()
+        let engine = try Engine(options: EngineOptions(backgroundThread: true, memoryBudget: 4 << 20))
+        let options = ServedModelOptions(context: 128, maxBatchTokens: 16, kvCacheMemory: 3 << 20)
+        let old = try await engine.add(model, options: options)
+        await assertThrows(.memory) { try await engine.add(model, options: options) }
+        let expected = try await old.response(to: prompts[0], options: greedyRequest)
+        try await engine.trim()
+        XCTAssertEqual(try old.stats().cachedPrefixes, 0)
+        XCTAssertEqual(try old.stats().freeKVBlocks, try old.stats().kvBlocks)
+        try await old.remove(milliseconds: 1000)
+        await assertThrows(.argument) { try await old.submit("One more") }
+        let new = try await engine.add(model, options: options)
+        let answer = try await new.response(to: prompts[0], options: greedyRequest)
+        XCTAssertEqual(answer, expected)
+    }
+
     func testEncodersOfAnEngineEmbedAsOthersDo() async throws {
         let model = try await Model(contentsOf: try smallModelURL("vectors"))
         let engine = try Engine(options: EngineOptions(threads: 2, backgroundThread: true))

@@ -105,6 +105,13 @@ pub struct MemoryUse {
     pub kv_cache: usize,
 }
 
+impl MemoryUse {
+    /// Returns all of them.
+    pub fn total(&self) -> usize {
+        self.activations.saturating_add(self.kv_cache)
+    }
+}
+
 /// The input of a forward pass.
 pub struct ForwardInput<'a> {
     /// The index of the pass.

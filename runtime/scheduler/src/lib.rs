@@ -17,7 +17,7 @@
 //!
 //! # fn example(context: siskin_backend::context::Context, sampler: Box<dyn RequestSampler>) -> siskin_format::Result<()> {
 //! let engine = TokenEngine::new(Drive::Caller)?;
-//! let model = engine.add_model(context, SchedulingOptions::default(), None);
+//! let model = engine.add_model(context, SchedulingOptions::default(), None, None);
 //! let request = RequestSpec { tokens: vec![1, 2, 3], max_tokens: 16, ..Default::default() };
 //! engine.submit(model, request, sampler)?;
 //! while engine.step() {}

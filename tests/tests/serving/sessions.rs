@@ -264,7 +264,8 @@ fn sessions_are_canceled_beside_others() {
 /// Encoders, sequence-to-sequence models and sessions of other models take turns on the engine's threads.
 #[test]
 fn attached_models_compute_the_same() {
-    let engine = Engine::new(EngineOptions { threads: 2, drive: Drive::Thread }).unwrap();
+    let engine =
+        Engine::new(EngineOptions { threads: 2, drive: Drive::Thread, ..EngineOptions::default() }).unwrap();
     let decoder = model("llama");
     let id: ModelId =
         engine.add_model(&decoder, &options(&decoder, SchedulingOptions::default(), 16)).unwrap();
@@ -308,7 +309,7 @@ fn encoders_on_an_engine_share_batches() {
         (0..5).map(input).collect()
     };
     for drive in [Drive::Caller, Drive::Thread] {
-        let engine = Engine::new(EngineOptions { threads: 2, drive }).unwrap();
+        let engine = Engine::new(EngineOptions { threads: 2, drive, ..EngineOptions::default() }).unwrap();
         let start = Barrier::new(4);
         thread::scope(|scope| {
             for seed in 0..4 {

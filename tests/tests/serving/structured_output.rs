@@ -8,8 +8,8 @@ use siskin::constraint::{StructuredOutput, TokenConstraint, TokenMask};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
-    Drive, Engine, EngineOptions, GenerationEvent, GenerationRequest, PromptInput, ServedModelOptions,
-    Speculation, StreamEnd,
+    Engine, EngineOptions, GenerationEvent, GenerationRequest, PromptInput, ServedModelOptions, Speculation,
+    StreamEnd,
 };
 use siskin::{
     ErrorKind, FinishReason, GenerateOptions, GenerationStep, Model, ModelOptions, Result, SessionOptions,
@@ -87,7 +87,7 @@ fn alone(model: &Model, request: &GenerationRequest) -> Answer {
 }
 
 fn engine(model: &Model) -> (Engine, siskin::serving::ModelId) {
-    let engine = Engine::new(EngineOptions { threads: 2, drive: Drive::Caller }).unwrap();
+    let engine = Engine::new(EngineOptions { threads: 2, ..EngineOptions::default() }).unwrap();
     let session = SessionOptions { context: 256, ..SessionOptions::default() };
     let options = ServedModelOptions { session, ..ServedModelOptions::default() };
     let id = engine.add_model(model, &options).unwrap();

@@ -112,12 +112,21 @@ static jbyteArray engine_stats(JNIEnv *env, CLASS, jlong engine, jint model) {
     pack_u64(&packer, stats.preemptions);
     pack_u64(&packer, stats.drafted_tokens);
     pack_u64(&packer, stats.accepted_tokens);
+    pack_u64(&packer, stats.prefix_restored_tokens);
+    pack_u64(&packer, stats.kv_blocks);
+    pack_u64(&packer, stats.free_kv_blocks);
     return pack_end(env, &packer);
 }
 
 static void engine_drain(JNIEnv *env, CLASS, jlong engine, jint milliseconds) {
     throw_if_error(env, siskin_engine_drain(ENGINE(engine), (uint32_t)milliseconds));
 }
+
+static void engine_remove_model(JNIEnv *env, CLASS, jlong engine, jint model, jint milliseconds) {
+    throw_if_error(env, siskin_engine_remove_model(ENGINE(engine), (uint32_t)model, (uint32_t)milliseconds));
+}
+
+static void engine_trim(JNIEnv *env, CLASS, jlong engine) { throw_if_error(env, siskin_engine_trim(ENGINE(engine))); }
 
 static void engine_free(UNUSED_ENV, CLASS, jlong engine) {
     siskin_engine_free(HANDLE(siskin_engine, engine));
@@ -136,6 +145,8 @@ static const JNINativeMethod METHODS[] = {
     METHOD("submitTokens", "(JI[IJ)J", engine_submit_tokens),
     METHOD("stats", "(JI)[B", engine_stats),
     METHOD("drain", "(JI)V", engine_drain),
+    METHOD("removeModel", "(JII)V", engine_remove_model),
+    METHOD("trim", "(J)V", engine_trim),
     METHOD("free", "(J)V", engine_free),
 };
 

@@ -8,14 +8,20 @@ public struct EngineOptions: Sendable, Hashable {
     /// Whether a thread of the engine runs the forward passes. Otherwise the threads that wait for chunks run them: one
     /// for all, while the others wait. Default: false.
     public var backgroundThread: Bool?
+    /// Limits the memory for the KV caches and activations of all decoders of the engine, in bytes: adding a model that
+    /// needs more than is left fails with `SiskinError.Code.memory`. Model files are memory-mapped and do not count.
+    /// Default: no limit.
+    public var memoryBudget: Int?
 
     /// Creates options.
     public init(
         threads: Int? = nil,
-        backgroundThread: Bool? = nil
+        backgroundThread: Bool? = nil,
+        memoryBudget: Int? = nil
     ) {
         self.threads = threads
         self.backgroundThread = backgroundThread
+        self.memoryBudget = memoryBudget
     }
 
     /// Creates the native form of these options.
@@ -33,5 +39,8 @@ public struct EngineOptions: Sendable, Hashable {
     func copy(to options: OpaquePointer) throws(SiskinError) {
         if let threads { try check(siskin_engine_options_set_threads(options, try native(threads, "threads"))) }
         if let backgroundThread { try check(siskin_engine_options_set_background_thread(options, backgroundThread)) }
+        if let memoryBudget {
+            try check(siskin_engine_options_set_memory_budget(options, try native(memoryBudget, "memoryBudget")))
+        }
     }
 }

@@ -146,16 +146,26 @@ impl ModelRunner for DecoderRunner {
         }
     }
 
-    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize, sequence: Option<SequenceId>) {
-        if Arc::ptr_eq(&self.inbox, inbox) {
-            let context = Arc::clone(&self.context);
-            let mut context = context.lock();
-            match sequence {
-                // If there is not enough, the pass says so.
-                Some(sequence) => _ = self.cache.reserve_in(&mut context, sequence, tokens),
-                None => self.cache.make_room(&mut context, tokens),
-            }
+    fn inbox(&self) -> Option<&Arc<RequestInbox>> {
+        Some(&self.inbox)
+    }
+
+    fn make_room(&mut self, tokens: usize, sequence: Option<SequenceId>) {
+        let context = Arc::clone(&self.context);
+        let mut context = context.lock();
+        match sequence {
+            // If there is not enough, the pass says so.
+            Some(sequence) => _ = self.cache.reserve_in(&mut context, sequence, tokens),
+            None => self.cache.make_room(&mut context, tokens),
         }
+    }
+
+    fn trim(&mut self) {
+        self.guarded(|runner, context| {
+            runner.cache.clear_prefixes(context);
+            context.trim();
+            true
+        });
     }
 
     fn has_work(&self) -> bool {

@@ -1,10 +1,9 @@
 //! Encoders in an engine: batches of whole texts, which take turns with the passes of decoders.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
-use super::{ModelRunner, RequestInbox};
-use siskin_backend::block_table::SequenceId;
+use super::ModelRunner;
 
 /// The texts of an encoder. Clients add to it at any time; the engine decides when it runs a batch.
 pub trait BatchQueue: Send + Sync {
@@ -13,6 +12,9 @@ pub trait BatchQueue: Send + Sync {
 
     /// Runs one batch of the texts that wait, and delivers their results. Must not panic.
     fn run_batch(&self);
+
+    /// Releases memory that the next batch allocates again.
+    fn trim(&self);
 
     /// Rejects further texts.
     fn close(&self);
@@ -32,8 +34,6 @@ impl ModelRunner for EncoderRunner {
 
     fn try_collect(&mut self, _: Duration) {}
 
-    fn make_room(&mut self, _: &Arc<RequestInbox>, _: usize, _: Option<SequenceId>) {}
-
     fn has_work(&self) -> bool {
         self.queue.upgrade().is_some_and(|queue| !queue.is_empty())
     }
@@ -44,6 +44,10 @@ impl ModelRunner for EncoderRunner {
 
     fn is_gone(&self) -> bool {
         self.queue.strong_count() == 0
+    }
+
+    fn trim(&mut self) {
+        self.queue.upgrade().inspect(|queue| queue.trim());
     }
 
     fn close(&mut self, _: &dyn Fn() -> bool) {}

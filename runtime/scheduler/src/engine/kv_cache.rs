@@ -122,6 +122,14 @@ impl RequestCache {
         running.chain(self.prefixes.clear()).for_each(|sequence| context.remove(sequence));
     }
 
+    /// Removes all prefixes, which the store keeps.
+    pub(super) fn clear_prefixes(&mut self, context: &mut Context) {
+        if let Some(store) = &self.store {
+            self.prefixes.most_recent_first().for_each(|prefix| prefix.write_to(&**store, context, false));
+        }
+        self.prefixes.clear().into_iter().for_each(|sequence| context.remove(sequence));
+    }
+
     /// Returns the sequence of a request that runs.
     pub(super) fn sequence(&self, id: RequestId) -> Option<SequenceId> {
         self.requests.get(id)?.sequence

@@ -3,6 +3,7 @@
 mod decoder;
 mod encoder;
 mod kv_cache;
+mod memory_budget;
 mod sampler;
 mod session;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 pub use decoder::{SchedulerStats, SchedulingOptions};
 pub use encoder::BatchQueue;
+pub use memory_budget::{MemoryBudget, MemoryReservation};
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 pub use session::SessionHandle;
 
@@ -64,8 +66,8 @@ struct Shared {
     runners: FairMutex<ModelRunners>,
     /// Models that no pass has seen yet: adding one does not wait for a pass.
     added: Mutex<Vec<Box<dyn ModelRunner>>>,
-    /// What other threads need of a decoder while a pass runs, by model.
-    inboxes: Mutex<Vec<Arc<RequestInbox>>>,
+    /// What other threads need of a decoder while a pass runs, by model; `None` if it was removed.
+    inboxes: Mutex<Vec<Option<Arc<RequestInbox>>>>,
     /// The queues of encoders.
     queues: Mutex<Vec<Weak<dyn BatchQueue>>>,
     progress: Arc<Progress>,
@@ -116,9 +118,17 @@ trait ModelRunner: Send {
     /// The same, unless another thread uses the model now, such as a session between passes.
     fn try_collect(&mut self, now: Duration);
 
-    /// Evicts cached prefixes of `inbox`'s model until there is room for `tokens` more tokens, which is reserved for
-    /// `sequence`, if there is one.
-    fn make_room(&mut self, inbox: &Arc<RequestInbox>, tokens: usize, sequence: Option<SequenceId>);
+    /// Returns what other threads need of it, if it is a decoder.
+    fn inbox(&self) -> Option<&Arc<RequestInbox>> {
+        None
+    }
+
+    /// Evicts cached prefixes until there is room for `tokens` more tokens, which is reserved for `sequence`, if there is
+    /// one.
+    fn make_room(&mut self, _tokens: usize, _sequence: Option<SequenceId>) {}
+
+    /// Removes cached prefixes, and releases unused memory to the operating system.
+    fn trim(&mut self) {}
 
     /// Returns whether there may be something to run.
     fn has_work(&self) -> bool;
@@ -160,6 +170,8 @@ struct RequestInbox {
     /// The identities of the adapters that requests can choose.
     adapters: Vec<[u8; 32]>,
     store: Option<Arc<dyn PrefixStore>>,
+    /// Its part of the engine's memory, until its last request and session are dropped.
+    _reservation: Option<MemoryReservation>,
     /// Sequences of sessions that were dropped while a pass ran.
     removed: Mutex<Vec<SequenceId>>,
     /// The number of sessions.
@@ -231,12 +243,14 @@ impl TokenEngine {
         Ok(Self { shared })
     }
 
-    /// Adds a model with the context that its requests share. Prefixes that leave memory go to `store`.
+    /// Adds a model with the context that its requests share, whose memory is `reservation`. Prefixes that leave memory go
+    /// to `store`.
     pub fn add_model(
         &self,
         context: Context,
         options: SchedulingOptions,
         store: Option<Arc<dyn PrefixStore>>,
+        reservation: Option<MemoryReservation>,
     ) -> ModelId {
         let limits = decoder::request_limits(&context);
         let adapters = context.model().adapters().iter().map(|adapter| adapter.identity).collect();
@@ -247,6 +261,7 @@ impl TokenEngine {
             limits,
             adapters,
             store: store.filter(|_| options.prefix_cache),
+            _reservation: reservation,
             removed: Mutex::default(),
             sessions: AtomicUsize::new(0),
             submissions: Mutex::default(),
@@ -260,7 +275,7 @@ impl TokenEngine {
         });
         let runner = DecoderRunner::new(context, Arc::clone(&inbox));
         let mut inboxes = lock(&self.shared.inboxes);
-        inboxes.push(inbox);
+        inboxes.push(Some(inbox));
         let id = ModelId(inboxes.len() - 1);
         drop(inboxes);
         self.shared.add(Box::new(runner));
@@ -337,26 +352,29 @@ impl TokenEngine {
         SessionHandle::new(Arc::clone(&self.shared), self.inbox(model)?)
     }
 
+    fn find_inbox(&self, model: ModelId) -> Option<Arc<RequestInbox>> {
+        lock(&self.shared.inboxes).get(model.0).cloned().flatten()
+    }
+
     fn inbox(&self, model: ModelId) -> Result<Arc<RequestInbox>> {
-        let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone);
-        inbox.ok_or_else(|| Error::argument("model", "not a model of this engine"))
+        self.find_inbox(model).ok_or_else(|| Error::argument("model", "not a model of this engine"))
     }
 
     /// Returns the counters of a model's requests, as of its last pass.
     pub fn stats(&self, model: ModelId) -> Option<SchedulerStats> {
-        let inbox = lock(&self.shared.inboxes).get(model.0).map(Arc::clone)?;
+        let inbox = self.find_inbox(model)?;
         let stats = *lock(&inbox.stats);
         Some(SchedulerStats { waiting: inbox.waiting.load(Ordering::Relaxed), ..stats })
     }
 
     /// Returns the counters of a model's store of prefixes; `None` if it has none.
     pub fn prefix_store_stats(&self, model: ModelId) -> Option<PrefixStoreStats> {
-        lock(&self.shared.inboxes).get(model.0)?.store.as_ref().map(|store| store.stats())
+        self.find_inbox(model)?.store.as_ref().map(|store| store.stats())
     }
 
     /// Returns the maximum length of a model's requests in tokens.
     pub fn context_length(&self, model: ModelId) -> Option<usize> {
-        lock(&self.shared.inboxes).get(model.0).map(|inbox| inbox.limits.context_length)
+        self.find_inbox(model).map(|inbox| inbox.limits.context_length)
     }
 
     /// Runs a pass if there is something to run; false if there is not.
@@ -367,27 +385,72 @@ impl TokenEngine {
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
     /// Then cached prefixes are written to the [`PrefixStore`]s of the models, for about ten seconds at most, and removed.
     pub fn drain(&self, limit: Duration) {
-        let inboxes: Vec<_> = lock(&self.shared.inboxes).clone();
+        let inboxes: Vec<_> = lock(&self.shared.inboxes).iter().flatten().cloned().collect();
         let queues: Vec<_> = lock(&self.shared.queues).iter().filter_map(Weak::upgrade).collect();
-        inboxes.iter().for_each(|inbox| inbox.is_draining.store(true, Ordering::Release));
         queues.iter().for_each(|queue| queue.close());
-        let start = Instant::now();
-        let is_over = || start.elapsed() >= limit || self.shared.is_idle();
-        self.shared.advance(&is_over);
+        self.end_requests(&inboxes, limit, &|| queues.iter().all(|queue| queue.is_empty()));
         queues.iter().for_each(|queue| queue.cancel_all());
+        drop(self.close(&inboxes));
+        self.shared.notify();
+    }
+
+    /// Removes a model: as [`TokenEngine::drain`], but of its requests alone. Its memory is freed with the last handle of a
+    /// request or session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] if the model was removed before.
+    pub fn remove_model(&self, model: ModelId, limit: Duration) -> Result<()> {
+        // From now on it is unknown, also to a second call.
+        let removed = lock(&self.shared.inboxes).get_mut(model.0).and_then(Option::take);
+        let inbox = [removed.ok_or_else(|| Error::argument("model", "not a model of this engine"))?];
+        self.end_requests(&inbox, limit, &|| true);
+        let mut runners = self.close(&inbox);
+        runners.list.retain(|model| !model.is_of(&inbox));
+        drop(runners);
+        self.shared.notify();
+        Ok(())
+    }
+
+    /// Rejects further requests of models, and waits until the others have ended and `is_over`; those that have not after
+    /// `limit` are canceled.
+    fn end_requests(&self, inboxes: &[Arc<RequestInbox>], limit: Duration, is_over: &dyn Fn() -> bool) {
+        inboxes.iter().for_each(|inbox| inbox.is_draining.store(true, Ordering::Release));
+        let start = Instant::now();
+        let are_idle = || {
+            let runners = self.shared.idle_runners();
+            runners.is_some_and(|runners| {
+                runners.list.iter().filter(|model| model.is_of(inboxes)).all(|model| model.runner.is_idle())
+            })
+        };
+        self.shared.advance(&|| start.elapsed() >= limit || (are_idle() && is_over()));
         for inbox in inboxes {
             inbox.is_closed.store(true, Ordering::Release);
             inbox.abort_pass(|_| true);
         }
-        // After the pass that runs.
+    }
+
+    /// Ends the requests of closed models, after the pass that runs, and writes their prefixes.
+    fn close(&self, inboxes: &[Arc<RequestInbox>]) -> MutexGuard<'_, ModelRunners> {
         let mut runners = self.shared.runners();
         let (now, start) = (self.shared.now(), Instant::now());
-        for RunningModel { runner, .. } in &mut runners.list {
+        for RunningModel { runner, .. } in runners.list.iter_mut().filter(|model| model.is_of(inboxes)) {
             runner.collect(now);
             runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
         }
-        drop(runners);
-        self.shared.notify();
+        runners
+    }
+
+    /// Removes the cached prefixes of all models, and releases unused memory to the operating system, which provides it
+    /// again on demand. Waits for the running pass.
+    pub fn trim(&self) {
+        self.shared.runners().list.iter_mut().for_each(|model| model.runner.trim());
+    }
+}
+
+impl RunningModel {
+    /// Returns whether it is the decoder of one of `inboxes`.
+    fn is_of(&self, inboxes: &[Arc<RequestInbox>]) -> bool {
+        self.runner.inbox().is_some_and(|own| inboxes.iter().any(|inbox| Arc::ptr_eq(own, inbox)))
     }
 }
 
@@ -396,7 +459,11 @@ impl RequestInbox {
     fn push(&self, submission: Submission, rejects: &AtomicBool) -> Result<()> {
         let mut submissions = lock(&self.submissions);
         if rejects.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Overloaded, "engine", "it is shutting down"));
+            return Err(Error::new(
+                ErrorKind::Overloaded,
+                "engine",
+                "it is shutting down, or its model was removed",
+            ));
         }
         submissions.push(submission);
         Ok(())
@@ -439,10 +506,6 @@ impl Shared {
     /// Returns whether a request is there, such as one whose reader is too slow.
     fn has_work(&self) -> bool {
         self.runners().list.iter().any(|model| model.runner.has_work())
-    }
-
-    fn is_idle(&self) -> bool {
-        self.idle_runners().is_some_and(|runners| runners.list.iter().all(|model| model.runner.is_idle()))
     }
 
     /// Runs a pass, and wakes the threads that wait for it; false if no model has anything to do.
@@ -496,6 +559,12 @@ impl Shared {
 }
 
 impl ModelRunners {
+    /// Returns the runner of a decoder, unless it was removed.
+    fn of(&mut self, inbox: &Arc<RequestInbox>) -> Option<&mut dyn ModelRunner> {
+        let mut of = self.list.iter_mut().filter(|model| model.is_of(std::slice::from_ref(inbox)));
+        of.next().map(|model| &mut *model.runner as &mut dyn ModelRunner)
+    }
+
     fn take(&mut self, added: &Mutex<Vec<Box<dyn ModelRunner>>>) {
         let mut added = lock(added);
         self.list.extend(added.drain(..).map(|runner| RunningModel { runner, service: Duration::ZERO }));

@@ -105,7 +105,9 @@ impl SessionHandle {
     /// reserves it for a sequence, if there is one. The context must not be locked by this thread.
     pub fn make_room(&self, tokens: usize, sequence: Option<SequenceId>) {
         let mut runners = self.shared.runners();
-        runners.list.iter_mut().for_each(|model| model.runner.make_room(&self.inbox, tokens, sequence));
+        if let Some(runner) = runners.of(&self.inbox) {
+            runner.make_room(tokens, sequence);
+        }
         drop(runners);
         self.shared.notify();
     }

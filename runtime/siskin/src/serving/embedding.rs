@@ -315,6 +315,10 @@ impl BatchQueue for EncoderQueue {
         }
     }
 
+    fn trim(&self) {
+        *lock(&self.computing) = None;
+    }
+
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
     }

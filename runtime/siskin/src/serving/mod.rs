@@ -45,7 +45,7 @@ use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_format::CargoFeature;
 use siskin_graph::{AdapterSlot, OutputHead};
-use siskin_scheduler::engine::{BatchQueue, TokenEngine};
+use siskin_scheduler::engine::{BatchQueue, MemoryBudget, TokenEngine};
 use siskin_scheduler::prefix_cache::{DiskPrefixCache, PrefixStore, kv_layout};
 use siskin_scheduler::request::{RequestSpec, check_length};
 use siskin_scheduler::speculation::MAX_DRAFTS;
@@ -64,6 +64,18 @@ pub struct EngineOptions {
     pub threads: usize,
     /// Which threads run the passes.
     pub drive: Drive,
+    /// The memory for the KV caches and activations of decoders, draft models included, in bytes; `None`: no limit. Adding a
+    /// model that needs more than is left fails. Model files are mapped, encoders allocate a batch: neither counts.
+    pub memory_budget: Option<usize>,
+}
+
+/// The memory of an engine's decoders, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineMemory {
+    /// What KV caches and activations reserve. Pages become resident as the caches fill.
+    pub reserved: usize,
+    /// What is left of [`EngineOptions::memory_budget`]; `None`: no limit.
+    pub free: Option<usize>,
 }
 
 /// Options for a model of an engine.
@@ -103,6 +115,7 @@ pub struct ServedModelOptions {
 pub struct Engine {
     engine: TokenEngine,
     options: EngineOptions,
+    memory: Arc<MemoryBudget>,
     shared: Arc<Mutex<ServedModels>>,
 }
 
@@ -150,13 +163,15 @@ impl Engine {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
         }
-        Ok(Self { engine: TokenEngine::new(options.drive)?, options, shared: Arc::default() })
+        let memory = Arc::new(MemoryBudget::new(options.memory_budget.unwrap_or(usize::MAX)));
+        Ok(Self { engine: TokenEngine::new(options.drive)?, options, memory, shared: Arc::default() })
     }
 
     /// Adds a model, and reserves the memory of its KV cache.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for models that are not decoder-only.
+    /// [`ErrorKind::Unsupported`] for models that are not decoder-only; [`ErrorKind::Memory`] if it needs more memory than
+    /// is left of [`EngineOptions::memory_budget`], or of the device.
     pub fn add_model(&self, model: &Model, options: &ServedModelOptions) -> Result<ModelId> {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
@@ -176,17 +191,23 @@ impl Engine {
             0 => model.batch_tokens().max(requests.saturating_mul(2)),
             batch => batch,
         };
-        let session = SessionOptions { batch, ..options.session.clone() };
+        // Before anything is allocated; which context length would fit is part of the error.
+        let budget = self.options.memory_budget.map(|_| self.memory.free());
+        let session = SessionOptions { batch, budget, ..options.session.clone() };
         let mut context = model.context_on(&resources, &session, sequences, output_rows)?;
-        let draft = |draft: &Model| {
+        let mut memory = context.memory().total();
+        let mut draft = |draft: &Model| {
             speculation::check_draft(model, draft)?;
             // Beyond its own context it has no draft tokens.
             let context = options.session.context.min(draft.config().context);
-            let session = SessionOptions { context, ..options.session.clone() };
+            let session = SessionOptions { context, budget: None, ..options.session.clone() };
             // One more for a fork.
-            DraftModel::new(draft.context_on(&resources, &session, requests + 1, 1)?)
+            let context = draft.context_on(&resources, &session, requests + 1, 1)?;
+            memory = memory.saturating_add(context.memory().total());
+            DraftModel::new(context)
         };
-        let draft = options.draft.as_ref().map(draft).transpose()?;
+        let draft = options.draft.as_ref().map(&mut draft).transpose()?;
+        let reservation = self.memory.reserve(memory)?;
         let store: Option<Arc<dyn PrefixStore>> = match &options.disk_cache {
             None => None,
             Some(_) if !DISK_CACHE.is_there => return Err(DISK_CACHE.missing()),
@@ -198,9 +219,46 @@ impl Engine {
                 Some(Arc::new(DiskPrefixCache::open(disk.clone(), identity, layout)?))
             }
         };
-        let id = self.engine.add_model(context, options.scheduling, store);
+        let id = self.engine.add_model(context, options.scheduling, store, Some(reservation));
         self.lock().models.push(ServedDecoder { id, model: model.clone(), draft });
         Ok(id)
+    }
+
+    /// Removes a model: rejects further requests, waits until the others have ended, and cancels those that have not after
+    /// `limit`. Its sessions get errors from then on. Cached prefixes are written to disk as by [`Engine::drain`]. Its memory
+    /// is freed when the last of its streams and sessions is dropped.
+    ///
+    /// To replace a model by another version, add that one, send requests to it, and remove the old one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] if it is not a model of this engine, or was removed before.
+    pub fn remove_model(&self, model: ModelId, limit: Duration) -> Result<()> {
+        if !FEATURE.is_there {
+            return Err(FEATURE.missing());
+        }
+        let mut shared = self.lock();
+        let known = shared.models.len();
+        shared.models.retain(|known| known.id != model);
+        let is_removed = shared.models.len() < known;
+        drop(shared);
+        if !is_removed {
+            return Err(unknown_model());
+        }
+        self.engine.remove_model(model, limit)
+    }
+
+    /// Returns the memory of its decoders.
+    pub fn memory(&self) -> EngineMemory {
+        let free = self.options.memory_budget.map(|_| self.memory.free());
+        EngineMemory { reserved: self.memory.reserved(), free }
+    }
+
+    /// Removes the cached prefixes of all models, and releases unused memory to the operating system, as when it runs low.
+    /// The memory stays reserved: requests use it again. Waits for the running pass.
+    pub fn trim(&self) {
+        if FEATURE.is_there {
+            self.engine.trim();
+        }
     }
 
     /// Adds an encoder, for [`Engine::embed`].
@@ -289,7 +347,7 @@ impl Engine {
 
     fn model(&self, id: ModelId) -> Result<ServedDecoder> {
         let model = self.lock().models.iter().find(|known| known.id == id).cloned();
-        model.ok_or_else(|| Error::argument("model", "not a model of this engine"))
+        model.ok_or_else(unknown_model)
     }
 
     fn known_encoder(&self, id: EncoderId) -> Result<Arc<EncoderQueue>> {
@@ -426,4 +484,8 @@ impl Engine {
     fn lock(&self) -> MutexGuard<'_, ServedModels> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn unknown_model() -> Error {
+    Error::argument("model", "not a model of this engine")
 }

@@ -54,9 +54,7 @@ impl Model {
             budget::check(budget, context_options.cache.context_length, &|context| {
                 let options = SessionOptions { context, ..options.clone() };
                 let options = self.context_options(&options, sequences, output_rows)?;
-                let MemoryUse { activations, kv_cache } =
-                    self.loaded().context_memory(&options, kv_budget)?;
-                Ok(activations.saturating_add(kv_cache))
+                Ok(self.loaded().context_memory(&options, kv_budget)?.total())
             })?;
         }
         self.create_context(&context_options, resources)

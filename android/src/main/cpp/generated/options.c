@@ -375,6 +375,12 @@ static void engine_options_set_background_thread(JNIEnv *env, CLASS, jlong handl
         enabled));
 }
 
+static void engine_options_set_memory_budget(JNIEnv *env, CLASS, jlong handle, jlong bytes) {
+    throw_if_error(env, siskin_engine_options_set_memory_budget(
+        HANDLE(siskin_engine_options, handle),
+        (uint64_t)bytes));
+}
+
 static void engine_options_free(UNUSED_ENV, CLASS, jlong handle) {
     siskin_engine_options_free(HANDLE(siskin_engine_options, handle));
 }
@@ -383,6 +389,7 @@ static const JNINativeMethod ENGINE_OPTIONS[] = {
     METHOD("create", "()J", engine_options_new),
     METHOD("setThreads", "(JI)V", engine_options_set_threads),
     METHOD("setBackgroundThread", "(JZ)V", engine_options_set_background_thread),
+    METHOD("setMemoryBudget", "(JJ)V", engine_options_set_memory_budget),
     METHOD("free", "(J)V", engine_options_free),
 };
 

@@ -90,6 +90,12 @@ public class Engine internal constructor(pointer: Long) :
         native.withPointer { NativeEngine.drain(it, nonNegative("milliseconds", milliseconds)) }
     }
 
+    /**
+     * Removes the cached prefixes of all models, and releases unused memory to the system: for `onTrimMemory`. The memory
+     * stays reserved, and requests use it again. Waits for the running forward pass.
+     */
+    public suspend fun trim(): Unit = runInBackground({}, null) { native.withPointer { NativeEngine.trim(it) } }
+
     /** Creates engines. */
     public companion object {
         /** Creates an engine without models. */
@@ -228,6 +234,16 @@ public class ServedModel internal constructor(
     public fun submitBlocking(messages: List<Message>, options: RequestOptions = RequestOptions()): Generation =
         runBlocking { submit(messages, options) }
 
+    /**
+     * Removes the model from its engine: rejects further requests, waits until the others have ended, and cancels any that
+     * are still running after [milliseconds]. Its sessions throw from then on, and its memory is freed with the last of its
+     * generations and sessions. To replace a model by another version, add that one, submit requests to it, and remove the
+     * old one.
+     */
+    public suspend fun remove(milliseconds: Int): Unit = runInBackground({}, null) {
+        engine.native.withPointer { NativeEngine.removeModel(it, number, nonNegative("milliseconds", milliseconds)) }
+    }
+
     /** Returns the counters of the model's requests, as of its last forward pass. */
     public fun stats(): EngineStats = EngineStats.read(engine.native.withPointer { NativeEngine.stats(it, number) })
 }
@@ -255,10 +271,18 @@ public data class EngineStats internal constructor(
     public val draftedTokens: Long,
     /** How many of these were correct. */
     public val acceptedTokens: Long,
+    /** Tokens of prefixes that were read from [ServedModelOptions.prefixCacheDirectory]. */
+    public val prefixRestoredTokens: Long,
+    /** Blocks of the KV cache. */
+    public val kvBlocks: Long,
+    /** How many of these are free; cached prefixes hold others, which requests can take. */
+    public val freeKvBlocks: Long,
 ) {
     internal companion object {
         fun read(bytes: ByteArray): EngineStats = Unpacker(bytes).run {
-            EngineStats(long(), long(), long(), long(), long(), long(), long(), long(), long(), long())
+            EngineStats(
+                long(), long(), long(), long(), long(), long(), long(), long(), long(), long(), long(), long(), long(),
+            )
         }
     }
 }
@@ -299,6 +323,10 @@ internal object NativeEngine {
     @JvmStatic external fun stats(engine: Long, model: Int): ByteArray
 
     @JvmStatic external fun drain(engine: Long, milliseconds: Int)
+
+    @JvmStatic external fun removeModel(engine: Long, model: Int, milliseconds: Int)
+
+    @JvmStatic external fun trim(engine: Long)
 
     @JvmStatic external fun free(engine: Long)
 }

@@ -74,6 +74,25 @@ class EngineTest {
     }
 
     @Test
+    fun `models are replaced within a memory budget`() = runTest {
+        withModel("chat") { model ->
+            Engine.create { backgroundThread = true; memoryBudget = 4L shl 20 }.use { engine ->
+                val options = ServedModelOptions().apply { context = 128; maxBatchTokens = 16; kvCacheMemory = 3L shl 20 }
+                val old = engine.add(model, options)
+                assertThrows<SiskinException.Memory> { engine.add(model, options) }
+                val expected = old.generate(prompts[0], greedyRequest()).toList()
+                engine.trim()
+                assertEquals(0, old.stats().cachedPrefixes)
+                assertEquals(old.stats().kvBlocks, old.stats().freeKvBlocks)
+                old.remove(1_000)
+                assertThrows<SiskinException.Argument> { old.submit("One more") }
+                val new = engine.add(model, options)
+                assertEquals(expected, new.generate(prompts[0], greedyRequest()).toList())
+            }
+        }
+    }
+
+    @Test
     fun `encoders of an engine embed as others do`() = runTest {
         withModel("vectors") { model ->
             val texts = listOf("the sky is blue", "a", "is the sky blue", "blue sky")

@@ -13,6 +13,13 @@ public class EngineOptions {
      */
     public var backgroundThread: Boolean? = null
 
+    /**
+     * Limits the memory for the KV caches and activations of all decoders of the engine, in bytes: adding a model that
+     * needs more than is left fails with [SiskinException.Memory]. Model files are memory-mapped and do not count.
+     * Default: no limit.
+     */
+    public var memoryBudget: Long? = null
+
     internal fun <T> withNative(use: (Long) -> T): T =
         useNative(NativeEngineOptions.create(), NativeEngineOptions::free) { options ->
             copyTo(options)
@@ -23,6 +30,7 @@ public class EngineOptions {
     internal fun copyTo(options: Long) {
         threads?.let { NativeEngineOptions.setThreads(options, positive("threads", it)) }
         backgroundThread?.let { NativeEngineOptions.setBackgroundThread(options, it) }
+        memoryBudget?.let { NativeEngineOptions.setMemoryBudget(options, positive("memoryBudget", it)) }
     }
 }
 
@@ -32,6 +40,8 @@ internal object NativeEngineOptions {
     @JvmStatic external fun setThreads(options: Long, threads: Int)
 
     @JvmStatic external fun setBackgroundThread(options: Long, enabled: Boolean)
+
+    @JvmStatic external fun setMemoryBudget(options: Long, bytes: Long)
 
     @JvmStatic external fun free(options: Long)
 }
