@@ -156,6 +156,8 @@ pub struct RequestState {
     pub waiting_since: Duration,
     /// Whether it has run before.
     pub has_started: bool,
+    /// When its prompt is late.
+    pub due: Duration,
     /// How often it was preempted.
     pub preemptions: u32,
     /// Its reader is too slow: it is not scheduled, and is the first to be preempted.

@@ -95,6 +95,7 @@ impl Target {
     /// Sends a planned request, and reads its response.
     async fn measure(&self, planned: &PlannedRequest, model: &str, start: Instant) -> RequestRecord {
         let mut record = RequestRecord::default();
+        record.gaps_since = planned.gaps_since;
         let outcome = tokio::time::timeout(TIMEOUT, self.read(planned, model, start, &mut record)).await;
         record.error = match outcome {
             Ok(Ok(())) => None,

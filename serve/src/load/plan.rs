@@ -90,8 +90,17 @@ pub(super) struct PlannedRequest {
     pub(super) body: Value,
     /// Whether it is counted.
     pub(super) is_measured: bool,
+    /// Since when, after its start, the gaps between its tokens are counted.
+    pub(super) gaps_since: Duration,
     /// Whether it follows the response to the request before it in the plan.
     pub(super) is_next_turn: bool,
+}
+
+impl PlannedRequest {
+    fn new(path: &'static str, body: Value) -> Self {
+        let (arrival, gaps_since) = (Duration::ZERO, Duration::ZERO);
+        Self { arrival, path, body, is_measured: true, gaps_since, is_next_turn: false }
+    }
 }
 
 /// Requests and their arrival times.
@@ -110,6 +119,8 @@ const SCHEMA: &str = r#"{"type": "object", "properties": {
     "confidence": {"type": "number"}},
     "required": ["tool", "arguments", "confidence"], "additionalProperties": false}"#;
 
+/// When the first of the long prompts arrives: after the prompts of the streams.
+const LONG_PROMPTS_START: Duration = Duration::from_secs(1);
 /// Requests per second.
 const SLOWEST: f64 = 0.001;
 const FASTEST: f64 = 1e6;
@@ -245,7 +256,7 @@ impl LoadPlan {
                 let turns = if workload == Workload::Agents { TURNS as f64 } else { 1.0 };
                 arrival += Duration::from_secs_f64(turns * author.random.gamma(shape) / rate);
             }
-            PlannedRequest { arrival, path, body, is_measured: true, is_next_turn }
+            PlannedRequest { arrival, is_next_turn, ..PlannedRequest::new(path, body) }
         });
         let requests = requests.collect();
         Ok(Self { requests, clients: options.rate.is_none().then_some(options.concurrency) })
@@ -259,8 +270,7 @@ impl LoadPlan {
             let content = format!("{text} {question}");
             let body = author.chat(&json!([{"role": "user", "content": content}]), 16);
             let path = "/v1/chat/completions";
-            let (arrival, is_measured, is_next_turn) = (Duration::ZERO, index > 0, false);
-            PlannedRequest { arrival, path, body, is_measured, is_next_turn }
+            PlannedRequest { is_measured: index > 0, ..PlannedRequest::new(path, body) }
         };
         let requests = (0..=count).map(request).collect();
         Self { requests, clients: Some(1) }
@@ -272,15 +282,14 @@ impl LoadPlan {
         for _ in 0..STREAMS {
             let message = author.message(64);
             let body = author.chat(&json!([message]), author.options.max_output);
-            let (arrival, is_measured, is_next_turn) = (Duration::ZERO, true, false);
-            requests.push(PlannedRequest { arrival, path, body, is_measured, is_next_turn });
+            let gaps_since = LONG_PROMPTS_START;
+            requests.push(PlannedRequest { gaps_since, ..PlannedRequest::new(path, body) });
         }
         for index in 0..author.options.requests {
             let message = author.message(2048);
             let body = author.chat(&json!([message]), 1);
-            // After the prompts of the streams.
-            let arrival = Duration::from_secs(1 + index as u64);
-            requests.push(PlannedRequest { arrival, path, body, is_measured: false, is_next_turn: false });
+            let arrival = LONG_PROMPTS_START + Duration::from_secs(index as u64);
+            requests.push(PlannedRequest { arrival, is_measured: false, ..PlannedRequest::new(path, body) });
         }
         Self { requests: requests.into(), clients: None }
     }

@@ -13,6 +13,8 @@ pub(super) struct RequestRecord {
     /// The time until the first event with text.
     pub(super) first: Option<Duration>,
     last: Duration,
+    /// Since when, after the start of the request, gaps are measured.
+    pub(super) gaps_since: Duration,
     /// The times between events with text.
     gaps: Vec<Duration>,
     pub(super) total: Duration,
@@ -35,7 +37,8 @@ impl RequestRecord {
         }
         match self.first {
             None => self.first = Some(now),
-            Some(_) => self.gaps.push(now.saturating_sub(self.last)),
+            Some(_) if self.last >= self.gaps_since => self.gaps.push(now.saturating_sub(self.last)),
+            Some(_) => {}
         }
         self.last = now;
     }

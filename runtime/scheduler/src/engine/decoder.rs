@@ -35,7 +35,8 @@ pub struct SchedulingOptions {
     pub max_waiting: usize,
     /// The maximum number of sessions, forks included.
     pub max_sessions: usize,
-    /// How long a pass may take while a request decodes.
+    /// How long a pass may take while a request decodes; twice as long while a prompt has taken more than four times as long
+    /// as it would alone.
     pub decode_budget: Duration,
     /// How much memory a request must have before it starts.
     pub admission: Admission,

@@ -27,10 +27,15 @@ use fair_share::FairShare;
 use siskin_format::{Error, ErrorKind};
 use speculate::DraftChoice;
 
-/// Chunks of prompts beside decoding requests are multiples of this, unless the prompt ends.
-const CHUNK_MULTIPLE: usize = 4;
-/// Prompts beside decoding requests have at least this many rows in a pass, whatever the budget.
-const MIN_CHUNK: usize = 8;
+/// Chunks of prompts are multiples of this, unless the prompt ends; a pass has one of them at least, whatever the budget.
+const CHUNK: usize = 4;
+/// How much longer than alone a prompt may take beside others. It is late after that; a shorter one that arrives later but
+/// would be late before goes first.
+const PROMPT_STRETCH: u32 = 4;
+/// Prompts that take no longer than this alone are short.
+const SHORT_PROMPT: Duration = Duration::from_millis(400);
+/// How many times the budget a pass may take with tokens of a prompt that is short or late.
+const URGENCY: u32 = 2;
 /// A waiting request moves up one class each time that it has waited this long.
 const AGING: Duration = Duration::from_secs(10);
 /// Tokens that a request is admitted with room for, besides its prompt, if memory is overcommitted.
@@ -61,7 +66,8 @@ pub struct StepLimits {
     pub max_running: usize,
     /// The limits of a request.
     pub request: RequestLimits,
-    /// How long a pass may take while a request decodes.
+    /// How long a pass may take while a request decodes; twice as long while a prompt has taken more than four times as long
+    /// as it would alone.
     pub decode_budget: Duration,
     /// How much memory a request must have before it starts.
     pub admission: Admission,
@@ -135,6 +141,7 @@ impl Scheduler {
             deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
             waiting_since: now,
             has_started: false,
+            due: now + self.allowance(prompt_length),
             preemptions: 0,
             is_paused: false,
             forced: 0,
@@ -224,13 +231,8 @@ impl Scheduler {
         self.runs_shadow = !has_other(&self.running) && !has_other(&self.waiting);
         self.admit_sessions(now, kv, plan);
         self.plan_decode(now, kv, plan);
-        let budget = (!plan.entries.is_empty()).then(|| {
-            // Many rows that decode take longer than the budget alone: prompts get a part of that time.
-            let (decode, budget) = (self.cost.predict(plan.rows, plan.positions), self.limits.decode_budget);
-            if decode < budget { budget } else { decode + decode / PREFILL_DIVISOR }
-        });
-        self.plan_prefill(now, budget, kv, plan);
-        self.plan_admission(now, budget, kv, plan);
+        plan.decode_time = (!plan.entries.is_empty()).then(|| self.cost.predict(plan.rows, plan.positions));
+        self.plan_prompts(now, kv, plan);
         self.group_by_adapter(plan);
     }
 
@@ -312,37 +314,72 @@ impl Scheduler {
         }
     }
 
-    /// Adds chunks of the prompts that are being processed.
-    fn plan_prefill(
-        &mut self,
-        now: Duration,
-        budget: Option<Duration>,
-        kv: &mut dyn KvSpace,
-        plan: &mut StepPlan,
-    ) {
-        let mut at = 0;
-        while let Some(&id) = self.running.get(at) {
-            if self.can_run(id).is_some_and(|request| !request.decodes()) {
-                self.plan_chunk(now, id, budget, kv, plan);
+    /// Adds chunks of prompts, of those that are being processed and of those that wait, in the order in which they should be
+    /// done.
+    fn plan_prompts(&mut self, now: Duration, kv: &mut dyn KvSpace, plan: &mut StepPlan) {
+        // Memory that becomes free is for sessions first.
+        let mut admits =
+            !self.waiting.iter().any(|id| self.can_run(*id).is_some_and(RequestState::is_session));
+        loop {
+            let started = self.next_started(now, plan);
+            let waiting = self.next_waiting(now).filter(|_| admits);
+            let id = match (started, waiting) {
+                (Some(started), Some(waiting))
+                    if self.urgency(now, started) <= self.urgency(now, waiting) =>
+                {
+                    started
+                }
+                (_, Some(waiting)) => waiting,
+                (Some(started), None) => started,
+                (None, None) => return,
+            };
+            if waiting == Some(id) && !self.admit(now, id, kv, plan) {
+                admits = false;
+                continue;
             }
-            at += usize::from(self.running.get(at) == Some(&id));
+            if self.running.contains(&id) && !self.plan_chunk(now, id, kv, plan) {
+                return;
+            }
+            // Without memory for its chunk it waits again, like all others.
+            admits &= self.running.contains(&id) || plan.rejected.contains(&id);
         }
     }
 
-    /// Adds the next chunk of a prompt, if there is room for it in the batch and in memory.
+    /// Returns the prompt that is being processed, has no rows yet, and should be done first.
+    fn next_started(&self, now: Duration, plan: &StepPlan) -> Option<RequestId> {
+        let is_next = |id: &RequestId| {
+            self.can_run(*id).is_some_and(|request| !request.decodes())
+                && !plan.rejected.contains(id)
+                && plan.entries.iter().all(|entry| entry.request != *id)
+        };
+        self.running.iter().copied().filter(is_next).min_by_key(|id| self.urgency(now, *id))
+    }
+
+    /// Returns the class of a prompt, after aging, and when it is late.
+    fn urgency(&self, now: Duration, id: RequestId) -> Option<(RequestClass, Duration)> {
+        let request = self.requests.get(id)?;
+        Some((aged(request.class, now.saturating_sub(request.waiting_since)), request.due))
+    }
+
+    /// Returns how long a prompt may take, of which `rows` tokens are not cached.
+    fn allowance(&self, rows: usize) -> Duration {
+        self.cost_of_rows(rows) * PROMPT_STRETCH
+    }
+
+    /// Adds the next chunk of a prompt; false if the pass has no room for it.
     fn plan_chunk(
         &mut self,
         now: Duration,
         id: RequestId,
-        budget: Option<Duration>,
         kv: &mut dyn KvSpace,
         plan: &mut StepPlan,
-    ) {
-        let count = self.chunk(id, budget, plan);
+    ) -> bool {
+        let count = self.chunk(now, id, plan);
         if count > 0 && self.make_room(now, id, count, kv, plan) {
             self.push(id, count, plan);
             plan.prefill_rows += count;
         }
+        count > 0
     }
 
     /// Returns a request unless it is paused, or stands back behind others.
@@ -353,47 +390,31 @@ impl Scheduler {
         self.requests.get(id).filter(may_run)
     }
 
-    /// Starts requests that wait, for as long as there is room for them in the batch and in memory.
-    fn plan_admission(
-        &mut self,
-        now: Duration,
-        budget: Option<Duration>,
-        kv: &mut dyn KvSpace,
-        plan: &mut StepPlan,
-    ) {
-        // Memory that becomes free is for sessions first.
-        if self.waiting.iter().any(|id| self.can_run(*id).is_some_and(RequestState::is_session)) {
-            return;
+    /// Starts a request that waits; false if there is no room for it in the batch or in memory.
+    fn admit(&mut self, now: Duration, id: RequestId, kv: &mut dyn KvSpace, plan: &mut StepPlan) -> bool {
+        if self.count_without_sessions(&self.running) >= self.limits.max_running {
+            // A request whose reader is too slow does not keep others out.
+            let Some(paused) = self.paused() else { return false };
+            self.preempt(now, paused, kv, plan);
         }
-        while let Some(id) = self.next_waiting(now) {
-            if self.count_without_sessions(&self.running) >= self.limits.max_running {
-                // A request whose reader is too slow does not keep others out.
-                let Some(paused) = self.paused() else { return };
-                self.preempt(now, paused, kv, plan);
-            }
-            if plan.rows >= self.limits.max_rows || self.chunk(id, budget, plan) == 0 {
-                return;
-            }
-            let Some(request) = self.requests.get(id) else { return };
-            let room = match self.limits.admission {
-                Admission::Guarantee => request.max_length,
-                Admission::Overcommit => request.max_length.min(request.tokens.len() + HEADROOM),
-            };
-            let Some(cached) = kv.admit(id, &request.tokens, room) else {
-                // Alone, and it does not fit: it never will.
-                if self.running.is_empty() {
-                    plan.rejected.push(id);
-                    self.waiting.retain(|waiting| *waiting != id);
-                    continue;
-                }
-                return;
-            };
-            self.start(id, cached);
-            self.plan_chunk(now, id, budget, kv, plan);
-            if !self.running.contains(&id) {
-                return;
-            }
+        if plan.rows >= self.limits.max_rows || self.chunk(now, id, plan) == 0 {
+            return false;
         }
+        let Some(request) = self.requests.get(id) else { return false };
+        let room = match self.limits.admission {
+            Admission::Guarantee => request.max_length,
+            Admission::Overcommit => request.max_length.min(request.tokens.len() + HEADROOM),
+        };
+        match kv.admit(id, &request.tokens, room) {
+            Some(cached) => self.start(id, cached),
+            // Alone, and it does not fit: it never will.
+            None if self.running.is_empty() => {
+                plan.rejected.push(id);
+                self.waiting.retain(|waiting| *waiting != id);
+            }
+            None => return false,
+        }
+        true
     }
 
     /// Returns a running request whose reader is too slow.
@@ -410,8 +431,12 @@ impl Scheduler {
     /// Moves a request from those that wait to those that run.
     fn start(&mut self, id: RequestId, cached: usize) {
         self.waiting.retain(|waiting| *waiting != id);
+        let length = self.requests.get(id).map_or(0, |request| request.tokens.len());
+        let allowance = self.allowance(length - cached);
         let Some(request) = self.requests.get_mut(id) else { return };
         (request.computed, request.has_started) = (cached, true);
+        // Not later than before: a request that was preempted has waited already.
+        request.due = request.due.min(request.arrival + allowance);
         let (client, rows) = (request.client, request.remaining());
         let key = (request.class, request.arrival);
         // A decoding session is charged for its pass.
@@ -426,7 +451,7 @@ impl Scheduler {
     }
 
     /// Returns the request that starts next: that of the highest class, after aging; then of the least served client;
-    /// then with the earliest deadline.
+    /// then with the earliest deadline; then the one that should be done first.
     fn next_waiting(&self, now: Duration) -> Option<RequestId> {
         let key = |id: &RequestId| {
             let request = self.can_run(*id).filter(|request| !request.is_session())?;
@@ -446,18 +471,18 @@ impl Scheduler {
     }
 
     /// Returns how many tokens of a prompt fit into the batch.
-    fn chunk(&self, id: RequestId, budget: Option<Duration>, plan: &StepPlan) -> usize {
+    fn chunk(&self, now: Duration, id: RequestId, plan: &StepPlan) -> usize {
         let Some(request) = self.requests.get(id) else { return 0 };
         let free = self.limits.max_rows.saturating_sub(plan.rows);
         let remaining = request.remaining();
-        let within = match budget {
+        let within = match plan.decode_time {
             None => free,
-            Some(budget) => {
-                let positions =
-                    (plan.positions + request.position() * MIN_CHUNK) / (plan.rows + MIN_CHUNK).max(1);
+            Some(decode_time) => {
+                let budget = self.prefill_budget(now, id, decode_time);
+                let positions = (plan.positions + request.position() * CHUNK) / (plan.rows + CHUNK).max(1);
                 let all = self.cost.rows_within(budget, positions, self.limits.max_rows);
                 // Prompts make progress, whatever decodes beside them.
-                let least = MIN_CHUNK.saturating_sub(plan.prefill_rows);
+                let least = CHUNK.saturating_sub(plan.prefill_rows);
                 all.saturating_sub(plan.rows).max(least).min(free)
             }
         };
@@ -468,10 +493,20 @@ impl Scheduler {
                 false => remaining.saturating_sub(1),
             };
         }
-        match within / CHUNK_MULTIPLE * CHUNK_MULTIPLE {
+        match within / CHUNK * CHUNK {
             0 if plan.prefill_rows == 0 => within,
             count => count,
         }
+    }
+
+    /// Returns how long a pass may take with tokens of a prompt, beside decoding requests that take `decode_time`.
+    fn prefill_budget(&self, now: Duration, id: RequestId, decode_time: Duration) -> Duration {
+        let is_urgent = self.requests.get(id).is_some_and(|request| {
+            request.due <= now || request.due - request.arrival <= SHORT_PROMPT * PROMPT_STRETCH
+        });
+        let budget = self.limits.decode_budget * if is_urgent { URGENCY } else { 1 };
+        // Many rows that decode take longer than the budget alone: prompts get a part of that time.
+        if decode_time < budget { budget } else { decode_time + decode_time / PREFILL_DIVISOR }
     }
 
     fn push(&self, id: RequestId, count: usize, plan: &mut StepPlan) {

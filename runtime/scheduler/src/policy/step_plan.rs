@@ -1,5 +1,7 @@
 //! The rows of a forward pass.
 
+use std::time::Duration;
+
 use crate::request::RequestId;
 
 /// Tokens of one request in a pass: prefill, decode, and what a preempted request repeats are all this.
@@ -38,6 +40,8 @@ pub struct StepPlan {
     pub positions: usize,
     /// The number of rows of prompts.
     pub prefill_rows: usize,
+    /// The predicted time of the requests that decode; `None`: none does.
+    pub decode_time: Option<Duration>,
 }
 
 impl StepPlan {
@@ -47,7 +51,7 @@ impl StepPlan {
         self.rejected.clear();
         self.drafts.clear();
         (self.rows, self.output_rows, self.positions) = (0, 0, 0);
-        self.prefill_rows = 0;
+        (self.prefill_rows, self.decode_time) = (0, None);
     }
 
     /// Adds an entry, whose draft tokens are in `drafts`.

@@ -181,11 +181,67 @@ fn prompts_are_processed_in_chunks_beside_decoding_requests() {
         simulation.step();
     }
     simulation.longest_decode_step = Duration::ZERO;
-    let long = simulation.submit(prompt(2048, 8));
+    let long = simulation.submit(prompt(4000, 8));
     simulation.run();
     let budget = limits().decode_budget;
     assert!(simulation.longest_decode_step <= budget.mul_f64(1.2), "{:?}", simulation.longest_decode_step);
     assert!(simulation.ended[&long] < simulation.ended[&chats[0]], "the prompt waited for the chats");
+}
+
+/// A short prompt overtakes a long one that came before it, and passes with it may take twice the budget.
+#[test]
+fn short_prompts_overtake_long_ones() {
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    // What passes cost is known.
+    for rows in [16, 32, 64, 128, 256] {
+        simulation.submit(prompt(rows, 1));
+        simulation.step();
+    }
+    simulation.submit(prompt(16, 2000));
+    for _ in 0..100 {
+        simulation.step();
+    }
+    let long = simulation.submit(prompt(4000, 1));
+    for _ in 0..3 {
+        simulation.step();
+    }
+    simulation.longest_decode_step = Duration::ZERO;
+    let short = simulation.submit(prompt(250, 1));
+    for _ in 0..3 {
+        simulation.step();
+    }
+    let budget = limits().decode_budget;
+    let longest = simulation.longest_decode_step;
+    assert!(simulation.first.contains_key(&short), "it waits for the long prompt");
+    assert!(budget.mul_f64(1.5) < longest && longest <= budget.mul_f64(2.2), "{longest:?}");
+    simulation.longest_decode_step = Duration::ZERO;
+    for _ in 0..10 {
+        simulation.step();
+    }
+    assert!(!simulation.first.contains_key(&long) && simulation.longest_decode_step <= budget.mul_f64(1.2));
+    simulation.run();
+}
+
+/// However many shorter prompts arrive after a long one, that has its turn.
+#[test]
+fn long_prompts_are_overtaken_for_a_limited_time() {
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    for _ in 0..20 {
+        simulation.submit(prompt(200, 4));
+        simulation.step();
+    }
+    let (long, arrived) = (simulation.submit(prompt(4000, 1)), simulation.now);
+    let mut shorter = 0;
+    while !simulation.first.contains_key(&long) {
+        // More than there is time for.
+        simulation.submit(prompt(200, 4));
+        shorter += 1;
+        simulation.step();
+        assert!(shorter < 1000, "it starves");
+    }
+    let waited = simulation.now - arrived;
+    assert!(waited < Duration::from_secs(10) && shorter > 20, "{waited:?} {shorter}");
+    simulation.run();
 }
 
 #[test]
