@@ -1,8 +1,10 @@
 //! `siskin bench`: the speed of a model on this machine.
 
+mod constrain;
 mod encoder;
 mod encoder_decoder;
 mod engine;
+mod responses;
 mod sequences;
 mod speculate;
 
@@ -10,6 +12,7 @@ use crate::draft::DraftArgs;
 use crate::memory;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, round};
+use crate::structured_output::StructuredOutputArgs;
 use crate::table::{self, ReportField};
 use engine::SessionEngine;
 use serde_json::{Value, json};
@@ -32,7 +35,10 @@ const FIELDS: &[ReportField] = &[
     ("generated_tokens", "response", "tokens"),
     ("generate_tok_s", "decode", "tokens/s"),
     ("speculative_tok_s", "decode with draft tokens", "tokens/s"),
+    ("passes", "forward passes", ""),
+    ("constrained_tok_s", "decode with structured output", "tokens/s"),
     ("speedup", "speedup", ""),
+    ("pass_cost", "relative time per pass", ""),
     ("draft_tokens", "draft tokens", ""),
     ("accepted_tokens", "accepted tokens", ""),
     ("read_ms", "encode", "ms"),
@@ -73,12 +79,17 @@ pub(crate) struct Args {
     /// and a draft model if one is given
     #[arg(long, value_name = "FILE")]
     speculate: Option<PathBuf>,
+    /// Measure decoding of the response to the text in this file with and without structured output
+    #[arg(long, value_name = "FILE", requires = "structured_output", conflicts_with = "speculate")]
+    constrain: Option<PathBuf>,
     /// Repetitions of each measurement; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    structured_output: StructuredOutputArgs,
     #[command(flatten)]
     draft: DraftArgs,
     #[command(flatten)]
@@ -94,8 +105,12 @@ fn check(args: &Args) -> Result<()> {
         return Err(Error::argument("--sequences", "no effect with --generate 0"));
     }
     args.model_args.options()?;
-    if args.engine && args.speculate.is_some() {
-        return Err(Error::argument("--engine", "no effect with --speculate, which always uses an engine"));
+    if args.engine && (args.speculate.is_some() || args.constrain.is_some()) {
+        let message = "no effect with --speculate and --constrain, which always use an engine";
+        return Err(Error::argument("--engine", message));
+    }
+    if args.constrain.is_none() && args.structured_output.output()?.is_some() {
+        return Err(Error::argument("structured output", "no effect without --constrain"));
     }
     if args.draft.is_given() && args.speculate.is_none() {
         return Err(Error::argument("--draft-model, --draft-skip-layers", "no effect without --speculate"));
@@ -107,6 +122,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     check(args)?;
     if let Some(path) = &args.speculate {
         return speculate::report(args, open, path);
+    }
+    if let Some(path) = &args.constrain {
+        return constrain::report(args, open, path);
     }
     if !open.no_cache {
         // Pack before the timed open, if the model is not packed yet.

@@ -90,6 +90,7 @@ const CRATES: [(&str, &str, &[&str]); 22] = [
             "siskin-format",
             "siskin-graph",
             "siskin-kernels",
+            "siskin-scheduler",
             "siskin-serve",
             "siskin-tokenizer",
             "siskin-trainer",
