@@ -38,15 +38,15 @@ pub(crate) struct Args {
     /// Maximum number of queued requests per model; further requests get status 429
     #[arg(long, default_value_t = 256, value_name = "N", help_heading = "HTTP")]
     max_waiting: usize,
-    /// How long a forward pass may take while responses are being generated, in milliseconds: more speeds up prompts beside
-    /// them, and widens the gaps between their tokens
+    /// How long a forward pass may take while responses are being generated, in milliseconds, twice as long with tokens of
+    /// short or late prompts: more speeds up prompts beside them, and widens the gaps between their tokens
     #[arg(long, default_value_t = 15, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     decode_budget: u64,
     /// Memory for the KV cache of each model in MiB; default: enough for --parallel requests of the maximum length
     #[arg(long, value_name = "MIB", help_heading = "HTTP")]
     kv_memory: Option<usize>,
-    /// Memory for the KV caches and activations of all models in MiB; models that do not fit are not started. Model files are
-    /// mapped, and do not count
+    /// Memory for the KV caches and activations of all models in MiB; the server does not start with models that need more.
+    /// Model files are mapped, and do not count
     #[arg(long, value_name = "MIB", help_heading = "HTTP")]
     memory_budget: Option<usize>,
     /// Directory for prefixes that leave the prefix cache, where later requests and later runs of the server find them. Its

@@ -1948,7 +1948,7 @@ siskin_error *siskin_engine_drain(const siskin_engine *engine,
                                   uint32_t milliseconds);
 
 /// Removes a model: rejects further requests, waits until the others have ended, and cancels any that are still running after
-/// `milliseconds`. Its sessions return errors from then on, and its number is not used again. Cached prefixes are written as by
+/// `milliseconds`. Its sessions cannot append tokens from then on, and its number is not used again. Cached prefixes are written as by
 /// `siskin_engine_drain`. Its memory is freed with the last of its generations and sessions. To replace a model by another
 /// version, add that one, submit requests to it, and remove the old one.
 ///
@@ -1958,8 +1958,8 @@ siskin_error *siskin_engine_remove_model(const siskin_engine *engine,
                                          uint32_t model,
                                          uint32_t milliseconds);
 
-/// Removes the cached prefixes of all models, and releases unused memory to the system: for apps that are told that memory
-/// runs low. The memory stays reserved, and requests use it again. Waits for the running forward pass.
+/// Removes the cached prefixes of all models, and releases unused memory to the system, for low-memory warnings. The memory
+/// stays reserved, and requests use it again. Waits for the running forward pass.
 ///
 /// Threads: any.
 SISKIN_NODISCARD

@@ -466,7 +466,7 @@ pub unsafe extern "C" fn siskin_engine_drain(
 }
 
 /// Removes a model: rejects further requests, waits until the others have ended, and cancels any that are still running after
-/// `milliseconds`. Its sessions return errors from then on, and its number is not used again. Cached prefixes are written as by
+/// `milliseconds`. Its sessions cannot append tokens from then on, and its number is not used again. Cached prefixes are written as by
 /// `siskin_engine_drain`. Its memory is freed with the last of its generations and sessions. To replace a model by another
 /// version, add that one, submit requests to it, and remove the old one.
 ///
@@ -487,8 +487,8 @@ pub unsafe extern "C" fn siskin_engine_remove_model(
     }
 }
 
-/// Removes the cached prefixes of all models, and releases unused memory to the system: for apps that are told that memory
-/// runs low. The memory stays reserved, and requests use it again. Waits for the running forward pass.
+/// Removes the cached prefixes of all models, and releases unused memory to the system, for low-memory warnings. The memory
+/// stays reserved, and requests use it again. Waits for the running forward pass.
 ///
 /// Threads: any.
 ///

@@ -21,6 +21,7 @@ use siskin_tests::extent::cases;
 use siskin_tests::golden::{self, load, model};
 use siskin_tests::random::Random;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Full attention, windows, sinks, recurrent states, RoPE that depends on the length, convolutions, experts.
@@ -487,6 +488,38 @@ fn removing_a_model_cancels_what_remains() {
     engine.remove_model(old, Duration::ZERO).unwrap();
     assert!(unread.into_iter().map(generated).any(|(_, end)| end == StreamEnd::Canceled));
     assert!(generated(undisturbed).0 == alone(&second, &request));
+}
+
+/// Removing a model neither waits for the requests of another one nor stops them.
+#[test]
+fn removing_a_model_does_not_wait_for_others() {
+    let [first, second] =
+        ["llama", "gpt2"].map(|name| model(&load(name).file, DeviceKind::Cpu, 2, CpuFeatures::NONE));
+    for drive in [Drive::Caller, Drive::Thread] {
+        let (engine, old) = engine(&first, drive, &options(&first, SchedulingOptions::default(), 64));
+        let other = engine.add_model(&second, &options(&second, SchedulingOptions::default(), 64)).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for seed in 0..3 {
+                let (engine, second, is_over) = (&engine, &second, &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let request = Random(seed).request(second);
+                        assert!(generated(engine.submit(other, request).unwrap()).0.len() <= 100);
+                    }
+                });
+            }
+            let request = Random(7).request(&first);
+            let last = engine.submit(old, request.clone()).unwrap();
+            let reader = scope.spawn(|| generated(last).0);
+            let start = Instant::now();
+            engine.remove_model(old, Duration::from_secs(60)).unwrap();
+            let elapsed = start.elapsed();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(elapsed < Duration::from_secs(20), "{drive:?} {elapsed:?}");
+            assert!(reader.join().unwrap() == alone(&first, &request));
+        });
+    }
 }
 
 #[test]

@@ -18,16 +18,19 @@ pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
     let plain = || responses.generate(Speculation::Off, None);
     let constrained = || responses.generate(Speculation::Off, Some(&output));
     // Fills the prefix cache, and compiles the constraint.
-    let last = constrained()?;
+    constrained()?;
     plain()?;
     let (mut rates, mut constrained_rates, mut gains, mut costs) = (vec![], vec![], vec![], vec![]);
+    let mut last = None;
     for _ in 0..args.repeat {
-        let (one, other) = (plain()?, constrained()?);
-        gains.push(other.rate() / one.rate());
-        costs.push(other.seconds_per_pass() / one.seconds_per_pass());
-        rates.push(one.rate());
-        constrained_rates.push(other.rate());
+        let (free, bound) = (plain()?, constrained()?);
+        gains.push(bound.rate() / free.rate());
+        costs.push(bound.seconds_per_pass() / free.seconds_per_pass());
+        rates.push(free.rate());
+        constrained_rates.push(bound.rate());
+        last = Some(bound);
     }
+    let last = last.ok_or_else(|| Error::argument("--repeat", "must be at least 1"))?;
     let mut report = measured(args, &responses.model, 0.0);
     report.retain(|(name, _)| *name != "open_ms");
     let mut add = |name: &'static str, value: Value| report.push((name, value));

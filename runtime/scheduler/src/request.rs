@@ -156,7 +156,7 @@ pub struct RequestState {
     pub waiting_since: Duration,
     /// Whether it has run before.
     pub has_started: bool,
-    /// When its prompt is late.
+    /// When its prompt becomes late.
     pub due: Duration,
     /// How often it was preempted.
     pub preemptions: u32,

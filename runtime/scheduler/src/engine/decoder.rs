@@ -35,8 +35,8 @@ pub struct SchedulingOptions {
     pub max_waiting: usize,
     /// The maximum number of sessions, forks included.
     pub max_sessions: usize,
-    /// How long a pass may take while a request decodes; twice as long while a prompt has taken more than four times as long
-    /// as it would alone.
+    /// How long a pass may take while a request decodes; twice as long with tokens of a prompt that takes at most 0.4 s alone,
+    /// or has taken more than four times as long as it would alone.
     pub decode_budget: Duration,
     /// How much memory a request must have before it starts.
     pub admission: Admission,
@@ -137,13 +137,13 @@ pub(super) struct DecoderRunner {
 
 impl ModelRunner for DecoderRunner {
     fn collect(&mut self, now: Duration) -> bool {
-        self.guarded(|runner, context| runner.collect_requests(context, now))
+        self.guarded(&mut |runner, context| runner.collect_requests(context, now))
     }
 
     fn try_collect(&mut self, now: Duration) {
         let shared = Arc::clone(&self.context);
         if let Some(mut context) = shared.try_lock() {
-            self.guarded_in(&mut context, |runner, context| runner.collect_requests(context, now));
+            self.guarded_in(&mut context, &mut |runner, context| runner.collect_requests(context, now));
         }
     }
 
@@ -162,7 +162,7 @@ impl ModelRunner for DecoderRunner {
     }
 
     fn trim(&mut self) {
-        self.guarded(|runner, context| {
+        self.guarded(&mut |runner, context| {
             runner.cache.clear_prefixes(context);
             context.trim();
             true
@@ -179,11 +179,11 @@ impl ModelRunner for DecoderRunner {
 
     fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool {
         let has_ended = self.wait_for_sessions() && self.collect(now);
-        self.guarded(|runner, context| runner.run_pass(context, now, clock)) | has_ended
+        self.guarded(&mut |runner, context| runner.run_pass(context, now, clock)) | has_ended
     }
 
     fn close(&mut self, is_over: &dyn Fn() -> bool) {
-        self.guarded(|runner, context| {
+        self.guarded(&mut |runner, context| {
             runner.cache.write_to_store(context, is_over);
             runner.cache.clear(context);
             true
@@ -233,7 +233,7 @@ impl DecoderRunner {
     }
 
     /// Calls `work`, with the context locked.
-    fn guarded(&mut self, work: impl FnOnce(&mut Self, &mut Context) -> bool) -> bool {
+    fn guarded(&mut self, work: &mut dyn FnMut(&mut Self, &mut Context) -> bool) -> bool {
         let shared = Arc::clone(&self.context);
         self.guarded_in(&mut shared.lock(), work)
     }
@@ -242,7 +242,7 @@ impl DecoderRunner {
     fn guarded_in(
         &mut self,
         context: &mut Context,
-        work: impl FnOnce(&mut Self, &mut Context) -> bool,
+        work: &mut dyn FnMut(&mut Self, &mut Context) -> bool,
     ) -> bool {
         lock(&self.inbox.removed).drain(..).for_each(|sequence| context.remove(sequence));
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self, context)));

@@ -122,7 +122,7 @@ impl RequestCache {
         running.chain(self.prefixes.clear()).for_each(|sequence| context.remove(sequence));
     }
 
-    /// Removes all prefixes, which the store keeps.
+    /// Removes all prefixes, and writes those to the store that it takes without waiting.
     pub(super) fn clear_prefixes(&mut self, context: &mut Context) {
         if let Some(store) = &self.store {
             self.prefixes.most_recent_first().for_each(|prefix| prefix.write_to(&**store, context, false));

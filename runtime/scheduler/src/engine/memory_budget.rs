@@ -49,7 +49,7 @@ impl MemoryBudget {
                     "the model needs {bytes} bytes, but models have reserved {reserved} of {limit}; remove one, or use a \
                      shorter context"
                 );
-                Err(Error::new(ErrorKind::Memory, "memory_budget", message))
+                Err(Error::new(ErrorKind::Memory, "budget", message))
             }
         }
     }
@@ -70,7 +70,7 @@ mod tests {
         let budget = Arc::new(MemoryBudget::new(100));
         let first = budget.reserve(60).unwrap();
         let error = budget.reserve(41).unwrap_err();
-        assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "memory_budget"));
+        assert_eq!((error.kind(), error.location()), (ErrorKind::Memory, "budget"));
         assert!(error.message().contains("41 bytes, but models have reserved 60 of 100"), "{error}");
         let second = budget.reserve(40).unwrap();
         assert_eq!((budget.reserved(), budget.free()), (100, 0));

@@ -390,7 +390,14 @@ impl TokenEngine {
         queues.iter().for_each(|queue| queue.close());
         self.end_requests(&inboxes, limit, &|| queues.iter().all(|queue| queue.is_empty()));
         queues.iter().for_each(|queue| queue.cancel_all());
-        drop(self.close(&inboxes));
+        // After the pass that runs.
+        let mut runners = self.shared.runners();
+        let (now, start) = (self.shared.now(), Instant::now());
+        for RunningModel { runner, .. } in &mut runners.list {
+            runner.collect(now);
+            runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
+        }
+        drop(runners);
         self.shared.notify();
     }
 
@@ -404,9 +411,16 @@ impl TokenEngine {
         let removed = lock(&self.shared.inboxes).get_mut(model.0).and_then(Option::take);
         let inbox = [removed.ok_or_else(|| Error::argument("model", "not a model of this engine"))?];
         self.end_requests(&inbox, limit, &|| true);
-        let mut runners = self.close(&inbox);
-        runners.list.retain(|model| !model.is_of(&inbox));
+        let (now, mut runners) = (self.shared.now(), self.shared.runners());
+        let at = runners.list.iter().position(|model| model.is_of(&inbox));
+        let removed = at.map(|at| runners.list.swap_remove(at));
+        // Others run while its prefixes are written.
         drop(runners);
+        if let Some(RunningModel { mut runner, .. }) = removed {
+            let start = Instant::now();
+            runner.collect(now);
+            runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
+        }
         self.shared.notify();
         Ok(())
     }
@@ -416,28 +430,16 @@ impl TokenEngine {
     fn end_requests(&self, inboxes: &[Arc<RequestInbox>], limit: Duration, is_over: &dyn Fn() -> bool) {
         inboxes.iter().for_each(|inbox| inbox.is_draining.store(true, Ordering::Release));
         let start = Instant::now();
+        // Waits for the running pass: while other models are busy, there is always one.
         let are_idle = || {
-            let runners = self.shared.idle_runners();
-            runners.is_some_and(|runners| {
-                runners.list.iter().filter(|model| model.is_of(inboxes)).all(|model| model.runner.is_idle())
-            })
+            let runners = self.shared.runners();
+            runners.list.iter().filter(|model| model.is_of(inboxes)).all(|model| model.runner.is_idle())
         };
         self.shared.advance(&|| start.elapsed() >= limit || (are_idle() && is_over()));
         for inbox in inboxes {
             inbox.is_closed.store(true, Ordering::Release);
             inbox.abort_pass(|_| true);
         }
-    }
-
-    /// Ends the requests of closed models, after the pass that runs, and writes their prefixes.
-    fn close(&self, inboxes: &[Arc<RequestInbox>]) -> MutexGuard<'_, ModelRunners> {
-        let mut runners = self.shared.runners();
-        let (now, start) = (self.shared.now(), Instant::now());
-        for RunningModel { runner, .. } in runners.list.iter_mut().filter(|model| model.is_of(inboxes)) {
-            runner.collect(now);
-            runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
-        }
-        runners
     }
 
     /// Removes the cached prefixes of all models, and releases unused memory to the operating system, which provides it

@@ -35,7 +35,7 @@ const PROMPT_STRETCH: u32 = 4;
 /// Prompts that take no longer than this alone are short.
 const SHORT_PROMPT: Duration = Duration::from_millis(400);
 /// How many times the budget a pass may take with tokens of a prompt that is short or late.
-const URGENCY: u32 = 2;
+const URGENT_BUDGET_FACTOR: u32 = 2;
 /// A waiting request moves up one class each time that it has waited this long.
 const AGING: Duration = Duration::from_secs(10);
 /// Tokens that a request is admitted with room for, besides its prompt, if memory is overcommitted.
@@ -48,7 +48,8 @@ const PREFILL_DIVISOR: u32 = 4;
 /// How much memory a request must have before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Enough for all tokens that it may generate: a request is preempted only while its reader is too slow.
+    /// Enough for all tokens that it may generate: a request is preempted only while its reader is too slow, or as a shadow
+    /// request while others run.
     #[default]
     Guarantee,
     /// Enough for its prompt and some tokens: more requests run, and some are preempted when memory runs out.
@@ -66,8 +67,8 @@ pub struct StepLimits {
     pub max_running: usize,
     /// The limits of a request.
     pub request: RequestLimits,
-    /// How long a pass may take while a request decodes; twice as long while a prompt has taken more than four times as long
-    /// as it would alone.
+    /// How long a pass may take while a request decodes; twice as long with tokens of a prompt that takes at most 0.4 s alone,
+    /// or has taken more than four times as long as it would alone.
     pub decode_budget: Duration,
     /// How much memory a request must have before it starts.
     pub admission: Admission,
@@ -287,7 +288,7 @@ impl Scheduler {
             let admitted = session.map(|request| kv.admit(id, &request.tokens, request.max_length).is_some());
             match admitted {
                 Some(true) => self.start(id, 0),
-                Some(false) if let Some(paused) = self.paused() => self.preempt(now, paused, kv, plan),
+                Some(false) if let Some(idle) = self.idle() => self.preempt(now, idle, kv, plan),
                 // No running request can free memory.
                 Some(false) if self.running.is_empty() => {
                     plan.rejected.push(id);
@@ -320,9 +321,11 @@ impl Scheduler {
         // Memory that becomes free is for sessions first.
         let mut admits =
             !self.waiting.iter().any(|id| self.can_run(*id).is_some_and(RequestState::is_session));
+        let mut only_urgent = false;
         loop {
-            let started = self.next_started(now, plan);
-            let waiting = self.next_waiting(now).filter(|_| admits);
+            let is_candidate = |id: &RequestId| !only_urgent || self.is_urgent(now, *id);
+            let started = self.next_started(now, plan, &is_candidate);
+            let waiting = if admits { self.next_waiting(now).filter(is_candidate) } else { None };
             let id = match (started, waiting) {
                 (Some(started), Some(waiting))
                     if self.urgency(now, started) <= self.urgency(now, waiting) =>
@@ -335,27 +338,36 @@ impl Scheduler {
             };
             if waiting == Some(id) && !self.admit(now, id, kv, plan) {
                 admits = false;
-                continue;
+            } else if self.running.contains(&id) && !self.plan_chunk(now, id, kv, plan) {
+                // Urgent prompts may have a larger budget.
+                if only_urgent {
+                    return;
+                }
+                only_urgent = true;
+            } else {
+                // There was no memory for its chunk: it waits again, and so do the others.
+                admits &= self.running.contains(&id) || plan.rejected.contains(&id);
             }
-            if self.running.contains(&id) && !self.plan_chunk(now, id, kv, plan) {
-                return;
-            }
-            // Without memory for its chunk it waits again, like all others.
-            admits &= self.running.contains(&id) || plan.rejected.contains(&id);
         }
     }
 
     /// Returns the prompt that is being processed, has no rows yet, and should be done first.
-    fn next_started(&self, now: Duration, plan: &StepPlan) -> Option<RequestId> {
+    fn next_started(
+        &self,
+        now: Duration,
+        plan: &StepPlan,
+        is_candidate: &dyn Fn(&RequestId) -> bool,
+    ) -> Option<RequestId> {
         let is_next = |id: &RequestId| {
             self.can_run(*id).is_some_and(|request| !request.decodes())
+                && is_candidate(id)
                 && !plan.rejected.contains(id)
                 && plan.entries.iter().all(|entry| entry.request != *id)
         };
         self.running.iter().copied().filter(is_next).min_by_key(|id| self.urgency(now, *id))
     }
 
-    /// Returns the class of a prompt, after aging, and when it is late.
+    /// Returns the class of a prompt, after aging, and when it becomes late.
     fn urgency(&self, now: Duration, id: RequestId) -> Option<(RequestClass, Duration)> {
         let request = self.requests.get(id)?;
         Some((aged(request.class, now.saturating_sub(request.waiting_since)), request.due))
@@ -382,7 +394,7 @@ impl Scheduler {
         count > 0
     }
 
-    /// Returns a request unless it is paused, or stands back behind others.
+    /// Returns a request unless it is paused, or yields to others.
     fn can_run(&self, id: RequestId) -> Option<&RequestState> {
         let may_run = |request: &&RequestState| {
             !request.is_paused && (request.class != RequestClass::Shadow || self.runs_shadow)
@@ -393,9 +405,8 @@ impl Scheduler {
     /// Starts a request that waits; false if there is no room for it in the batch or in memory.
     fn admit(&mut self, now: Duration, id: RequestId, kv: &mut dyn KvSpace, plan: &mut StepPlan) -> bool {
         if self.count_without_sessions(&self.running) >= self.limits.max_running {
-            // A request whose reader is too slow does not keep others out.
-            let Some(paused) = self.paused() else { return false };
-            self.preempt(now, paused, kv, plan);
+            let Some(idle) = self.idle() else { return false };
+            self.preempt(now, idle, kv, plan);
         }
         if plan.rows >= self.limits.max_rows || self.chunk(now, id, plan) == 0 {
             return false;
@@ -407,20 +418,27 @@ impl Scheduler {
         };
         match kv.admit(id, &request.tokens, room) {
             Some(cached) => self.start(id, cached),
-            // Alone, and it does not fit: it never will.
-            None if self.running.is_empty() => {
-                plan.rejected.push(id);
-                self.waiting.retain(|waiting| *waiting != id);
-            }
-            None => return false,
+            None => match self.idle() {
+                Some(idle) => {
+                    self.preempt(now, idle, kv, plan);
+                    return self.admit(now, id, kv, plan);
+                }
+                // Alone, and it does not fit: it never will.
+                None if self.running.is_empty() => {
+                    plan.rejected.push(id);
+                    self.waiting.retain(|waiting| *waiting != id);
+                }
+                None => return false,
+            },
         }
         true
     }
 
-    /// Returns a running request whose reader is too slow.
-    fn paused(&self) -> Option<RequestId> {
-        let is_paused = |id: &RequestId| self.requests.get(*id).is_some_and(|request| request.is_paused);
-        self.running.iter().copied().find(is_paused)
+    /// Returns a running request that cannot run now, which does not keep others out: its reader is too slow, or it is a
+    /// shadow request while others run.
+    fn idle(&self) -> Option<RequestId> {
+        let is_idle = |id: &RequestId| self.can_run(*id).is_none() && !self.is_session(*id);
+        self.running.iter().copied().find(is_idle)
     }
 
     /// Returns the number of requests in `ids`, those of sessions aside.
@@ -451,16 +469,15 @@ impl Scheduler {
     }
 
     /// Returns the request that starts next: that of the highest class, after aging; then of the least served client;
-    /// then with the earliest deadline; then the one that should be done first.
+    /// then the one whose prompt is due or whose deadline passes first.
     fn next_waiting(&self, now: Duration) -> Option<RequestId> {
         let key = |id: &RequestId| {
             let request = self.can_run(*id).filter(|request| !request.is_session())?;
-            // Without a deadline, that of a request that has waited for long.
-            let deadline = request.deadline.unwrap_or(request.arrival + AGING);
             let service = self.clients.service(request.client);
-            let class = aged(request.class, now.saturating_sub(request.waiting_since));
+            let (class, due) = self.urgency(now, *id)?;
+            let due = request.deadline.map_or(due, |deadline| deadline.min(due));
             // Those that have run before continue before others start.
-            Some((class, !request.has_started, service, deadline, request.arrival))
+            Some((class, !request.has_started, service, due, request.arrival))
         };
         self.waiting
             .iter()
@@ -501,12 +518,17 @@ impl Scheduler {
 
     /// Returns how long a pass may take with tokens of a prompt, beside decoding requests that take `decode_time`.
     fn prefill_budget(&self, now: Duration, id: RequestId, decode_time: Duration) -> Duration {
-        let is_urgent = self.requests.get(id).is_some_and(|request| {
-            request.due <= now || request.due - request.arrival <= SHORT_PROMPT * PROMPT_STRETCH
-        });
-        let budget = self.limits.decode_budget * if is_urgent { URGENCY } else { 1 };
+        let factor = if self.is_urgent(now, id) { URGENT_BUDGET_FACTOR } else { 1 };
+        let budget = self.limits.decode_budget.saturating_mul(factor);
         // Many rows that decode take longer than the budget alone: prompts get a part of that time.
         if decode_time < budget { budget } else { decode_time + decode_time / PREFILL_DIVISOR }
+    }
+
+    /// Returns whether a prompt is short or late.
+    fn is_urgent(&self, now: Duration, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(|request| {
+            request.due <= now || request.due - request.arrival <= SHORT_PROMPT * PROMPT_STRETCH
+        })
     }
 
     fn push(&self, id: RequestId, count: usize, plan: &mut StepPlan) {
@@ -546,10 +568,8 @@ impl Scheduler {
     /// not preempted too often the last.
     fn victim(&self, id: RequestId, plan: &StepPlan) -> Option<RequestId> {
         let is_planned = |other: &RequestId| plan.entries.iter().any(|entry| entry.request == *other);
-        let idle =
-            |other: &RequestId| *other != id && self.can_run(*other).is_none() && !self.is_session(*other);
-        if let Some(victim) = self.running.iter().copied().find(idle) {
-            return Some(victim);
+        if let Some(idle) = self.idle() {
+            return Some(idle);
         }
         let own = self.running.iter().position(|running| *running == id)?;
         let can_be = |other: &RequestId| !is_planned(other) && !self.is_session(*other);

@@ -188,6 +188,27 @@ fn prompts_are_processed_in_chunks_beside_decoding_requests() {
     assert!(simulation.ended[&long] < simulation.ended[&chats[0]], "the prompt waited for the chats");
 }
 
+/// Requests that cannot run keep others out neither by their number nor by their memory.
+#[test]
+fn shadow_and_paused_requests_make_room() {
+    for (max_running, pool) in [(2, 1 << 20), (16, 420)] {
+        let mut simulation = Simulation::new(StepLimits { max_running, ..limits() }, pool);
+        let shadow = RequestSpec { class: RequestClass::Shadow, ..prompt(100, 100) };
+        let idle = [simulation.submit(shadow), simulation.submit(prompt(100, 100))];
+        for _ in 0..3 {
+            simulation.step();
+        }
+        simulation.scheduler.set_paused(idle[1], true);
+        let others = [simulation.submit(prompt(100, 100)), simulation.submit(prompt(100, 100))];
+        while !others.iter().all(|other| simulation.ended.contains_key(other)) {
+            assert!(simulation.step(), "others wait for requests that cannot run");
+        }
+        assert!(idle.iter().all(|idle| !simulation.ended.contains_key(idle)));
+        simulation.scheduler.set_paused(idle[1], false);
+        simulation.run();
+    }
+}
+
 /// A short prompt overtakes a long one that came before it, and passes with it may take twice the budget.
 #[test]
 fn short_prompts_overtake_long_ones() {
@@ -206,6 +227,7 @@ fn short_prompts_overtake_long_ones() {
         simulation.step();
     }
     simulation.longest_decode_step = Duration::ZERO;
+    let later = simulation.submit(prompt(4000, 1));
     let short = simulation.submit(prompt(250, 1));
     for _ in 0..3 {
         simulation.step();
@@ -218,7 +240,8 @@ fn short_prompts_overtake_long_ones() {
     for _ in 0..10 {
         simulation.step();
     }
-    assert!(!simulation.first.contains_key(&long) && simulation.longest_decode_step <= budget.mul_f64(1.2));
+    assert!(![long, later].iter().any(|id| simulation.first.contains_key(id)), "they are not long");
+    assert!(simulation.longest_decode_step <= budget.mul_f64(1.2), "{:?}", simulation.longest_decode_step);
     simulation.run();
 }
 

@@ -225,7 +225,7 @@ impl Engine {
     }
 
     /// Removes a model: rejects further requests, waits until the others have ended, and cancels those that have not after
-    /// `limit`. Its sessions get errors from then on. Cached prefixes are written to disk as by [`Engine::drain`]. Its memory
+    /// `limit`. Its sessions cannot append tokens from then on. Cached prefixes are written to disk as by [`Engine::drain`]. Its memory
     /// is freed when the last of its streams and sessions is dropped.
     ///
     /// To replace a model by another version, add that one, send requests to it, and remove the old one.
@@ -254,7 +254,8 @@ impl Engine {
     }
 
     /// Removes the cached prefixes of all models, and releases unused memory to the operating system, as when it runs low.
-    /// The memory stays reserved: requests use it again. Waits for the running pass.
+    /// Some of the prefixes are written to disk. The memory stays reserved: requests use it again. Draft models keep theirs.
+    /// Waits for the running pass.
     pub fn trim(&self) {
         if FEATURE.is_there {
             self.engine.trim();
@@ -456,7 +457,7 @@ impl Engine {
     /// As [`Engine::submit`].
     pub fn tokenize(&self, model: ModelId, prompt: &PromptInput) -> Result<Vec<u32>> {
         let tokens = prompt.tokens(&self.model(model)?.model)?;
-        let context_length = self.context_length(model).unwrap_or_default();
+        let context_length = self.context_length(model).ok_or_else(unknown_model)?;
         check_length("prompt", tokens.len(), context_length)?;
         Ok(tokens)
     }
