@@ -379,17 +379,24 @@ static void limits(const siskin_model *model, const siskin_model *encoder) {
 static void memory_and_versions(const siskin_model *model) {
     siskin_engine_options *options = NULL;
     OK(siskin_engine_options_new(&options));
-    OK(siskin_engine_options_set_memory_budget(options, 4 << 20));
-    siskin_engine *engine = NULL;
-    OK(siskin_engine_new(options, &engine));
-    siskin_engine_options_free(options);
     siskin_served_model_options *model_options = NULL;
     OK(siskin_served_model_options_new(&model_options));
     OK(siskin_served_model_options_set_context(model_options, 128));
-    OK(siskin_served_model_options_set_max_batch_tokens(model_options, 16));
-    OK(siskin_served_model_options_set_kv_cache_memory(model_options, 3 << 20));
+    // The first power of two that is enough for one model is not enough for two.
+    siskin_engine *engine = NULL;
+    siskin_error *error = NULL;
     uint32_t number = 9;
-    OK(siskin_engine_add_model(engine, model, model_options, &number));
+    for (uint64_t budget = 1024; engine == NULL; budget *= 2) {
+        OK(siskin_engine_options_set_memory_budget(options, budget));
+        OK(siskin_engine_new(options, &engine));
+        error = siskin_engine_add_model(engine, model, model_options, &number);
+        if (error == NULL) break;
+        CHECK(siskin_error_code(error) == SISKIN_ERROR_MEMORY);
+        siskin_error_free(error);
+        siskin_engine_free(engine);
+        engine = NULL;
+    }
+    siskin_engine_options_free(options);
     CHECK(number == 0);
     FAILS(SISKIN_ERROR_MEMORY, siskin_engine_add_model(engine, model, model_options, &number));
     siskin_generation *generation = NULL;

@@ -76,8 +76,22 @@ class EngineTest {
     @Test
     fun `models are replaced within a memory budget`() = runTest {
         withModel("chat") { model ->
-            Engine.create { backgroundThread = true; memoryBudget = 4L shl 20 }.use { engine ->
-                val options = ServedModelOptions().apply { context = 128; maxBatchTokens = 16; kvCacheMemory = 3L shl 20 }
+            val options = ServedModelOptions().apply { context = 128 }
+            // The first power of two that is enough for one model is not enough for two.
+            var budget = 1024L
+            while (true) {
+                val fits = Engine.create { memoryBudget = budget }.use { engine ->
+                    try {
+                        engine.add(model, options)
+                        true
+                    } catch (_: SiskinException.Memory) {
+                        false
+                    }
+                }
+                if (fits) break
+                budget *= 2
+            }
+            Engine.create { backgroundThread = true; memoryBudget = budget }.use { engine ->
                 val old = engine.add(model, options)
                 assertThrows<SiskinException.Memory> { engine.add(model, options) }
                 val expected = old.generate(prompts[0], greedyRequest()).toList()
