@@ -50,7 +50,7 @@ fn measure(decoding: usize, waiting: usize) -> (f64, f64) {
     let (mut now, mut plan, mut times) = (Duration::ZERO, StepPlan::default(), Vec::new());
     for index in 0..decoding + waiting {
         let tokens = vec![1; 4 + index % 32];
-        scheduler.submit(now, RequestSpec { tokens, max_tokens: 1 << 19, ..RequestSpec::default() });
+        scheduler.submit(now, RequestSpec { tokens, max_tokens: 1 << 19, ..RequestSpec::default() }, 0);
     }
     for pass in 0..decoding * 20 + PASSES {
         let start = Instant::now();

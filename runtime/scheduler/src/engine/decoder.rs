@@ -283,7 +283,8 @@ impl DecoderRunner {
         for Submission { spec, sampler, salt, stored, cancel, arrival } in submissions {
             let (prompt_length, session) = (spec.tokens.len(), spec.append_to.map(|end| end.sequence));
             self.sessions_awaited = self.sessions_awaited.saturating_sub(usize::from(session.is_some()));
-            let id = self.scheduler.submit(arrival, spec);
+            let cached = self.cache.cached_length(salt, &spec, stored.as_ref());
+            let id = self.scheduler.submit(arrival, spec, cached);
             self.cache.insert(id, salt, prompt_length, stored, session);
             self.active.insert(id, ActiveRequest { sampler, cancel, has_started: false, paused_since: None });
         }

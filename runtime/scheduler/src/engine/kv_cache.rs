@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::policy::KvSpace;
 use crate::prefix_cache::{PrefixCache, PrefixReuse, PrefixStore, Reclaimed, StoredPrefix};
-use crate::request::{CacheSalt, RequestId, RequestMap};
+use crate::request::{CacheSalt, RequestId, RequestMap, RequestSpec};
 use siskin_backend::block_table::{BLOCK, KvGroupKind, SequenceId};
 use siskin_backend::context::Context;
 
@@ -107,6 +107,21 @@ impl RequestCache {
         let request =
             CachedRequest { salt, prompt_length, stored, sequence: None, session, expected_length: 0 };
         self.requests.insert(id, request);
+    }
+
+    /// Returns how many tokens of a request's prompt are cached now, `stored` included, which a store had.
+    pub(super) fn cached_length(
+        &mut self,
+        salt: CacheSalt,
+        spec: &RequestSpec,
+        stored: Option<&StoredPrefix>,
+    ) -> usize {
+        let RequestSpec { tokens, append_to, .. } = spec;
+        if append_to.is_some() || !self.can_share(tokens.len(), tokens) {
+            return 0;
+        }
+        let found = self.prefixes.find(salt, tokens, |_, _| Some(())).map_or(0, |((), length)| length);
+        found.max(stored.map_or(0, StoredPrefix::length))
     }
 
     /// Removes a request that holds nothing.

@@ -101,8 +101,9 @@ impl Scheduler {
         self.limits.max_running
     }
 
-    /// Appends a request that was checked to the queue.
-    pub fn submit(&mut self, now: Duration, spec: RequestSpec) -> RequestId {
+    /// Appends a request that was checked to the queue. `cached` is how many of its tokens a cached prefix is expected to
+    /// have, which decides how soon it is due.
+    pub fn submit(&mut self, now: Duration, spec: RequestSpec, cached: usize) -> RequestId {
         let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter, append_to } =
             spec;
         // The last generated token is not processed.
@@ -128,7 +129,7 @@ impl Scheduler {
             deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
             waiting_since: now,
             has_started: false,
-            due: now + self.allowance(prompt_length),
+            due: now + self.allowance(prompt_length.saturating_sub(cached)),
             preemptions: 0,
             is_paused: false,
             forced: 0,

@@ -115,7 +115,7 @@ impl Simulation {
     }
 
     fn submit(&mut self, spec: RequestSpec) -> RequestId {
-        self.scheduler.submit(self.now, spec)
+        self.scheduler.submit(self.now, spec, 0)
     }
 
     /// Runs one pass; false if there was nothing to run.
@@ -243,6 +243,20 @@ fn short_prompts_overtake_long_ones() {
     assert!(![long, later].iter().any(|id| simulation.first.contains_key(id)), "they are not long");
     assert!(simulation.longest_decode_step <= budget.mul_f64(1.2), "{:?}", simulation.longest_decode_step);
     simulation.run();
+}
+
+/// What a prompt is expected to take is that of its tokens that are not cached.
+#[test]
+fn long_prompts_with_a_cached_prefix_are_short() {
+    let mut simulation = Simulation::new(limits(), 1 << 20);
+    simulation.submit(prompt(256, 1));
+    simulation.run();
+    let submit = |simulation: &mut Simulation, cached| {
+        let id = simulation.scheduler.submit(simulation.now, prompt(4000, 1), cached);
+        simulation.scheduler.request(id).unwrap().due - simulation.now
+    };
+    let (long, short) = (submit(&mut simulation, 0), submit(&mut simulation, 3900));
+    assert!(long > Duration::from_secs(2) && short < Duration::from_millis(200), "{long:?} {short:?}");
 }
 
 /// However many shorter prompts arrive after a long one, that has its turn.
@@ -427,7 +441,7 @@ fn prompts_are_processed_beside_as_many_decoding_requests_as_fit() {
 fn drafts_per_pass(right: usize, cost: fn(usize) -> u64, passes: usize) -> f64 {
     let mut scheduler = Scheduler::new(limits());
     let mut space = FakeSpace::new(1 << 20);
-    let id = scheduler.submit(Duration::ZERO, prompt(1, 4000));
+    let id = scheduler.submit(Duration::ZERO, prompt(1, 4000), 0);
     let mut plan = StepPlan::default();
     let mut drafts = 0;
     for _ in 0..passes {
