@@ -38,7 +38,8 @@ const FIELDS: &[ReportField] = &[
     ("passes", "forward passes", ""),
     ("constrained_tok_s", "decode with structured output", "tokens/s"),
     ("speedup", "speedup", ""),
-    ("pass_cost", "relative time per pass", ""),
+    ("relative_speed", "relative speed", ""),
+    ("relative_pass_time", "relative time per pass", ""),
     ("draft_tokens", "draft tokens", ""),
     ("accepted_tokens", "accepted tokens", ""),
     ("read_ms", "encode", "ms"),
@@ -105,9 +106,10 @@ fn check(args: &Args) -> Result<()> {
         return Err(Error::argument("--sequences", "no effect with --generate 0"));
     }
     args.model_args.options()?;
-    if args.engine && (args.speculate.is_some() || args.constrain.is_some()) {
-        let message = "no effect with --speculate and --constrain, which always use an engine";
-        return Err(Error::argument("--engine", message));
+    let has_text = args.speculate.is_some() || args.constrain.is_some();
+    if has_text && (args.engine || args.sequences > 1 || args.depth > 0) {
+        let message = "no effect with --speculate and --constrain, which measure one request on an engine";
+        return Err(Error::argument("--engine, --sequences, --depth", message));
     }
     if args.constrain.is_none() && args.structured_output.output()?.is_some() {
         return Err(Error::argument("structured output", "no effect without --constrain"));

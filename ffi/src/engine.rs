@@ -467,8 +467,10 @@ pub unsafe extern "C" fn siskin_engine_drain(
 
 /// Removes a model: rejects further requests, waits until the others have ended, and cancels any that are still running after
 /// `milliseconds`. Its sessions cannot append tokens from then on, and its number is not used again. Cached prefixes are written as by
-/// `siskin_engine_drain`. Its memory is freed with the last of its generations and sessions. To replace a model by another
-/// version, add that one, submit requests to it, and remove the old one.
+/// `siskin_engine_drain`. Its memory is freed with the last of its generations and sessions.
+///
+/// To replace a model without interruption, add the new one, submit requests to it, then remove the old one; the memory budget
+/// must have room for both. Otherwise remove the old one first, and free its generations and sessions.
 ///
 /// Threads: any.
 ///

@@ -82,7 +82,10 @@ impl Responses {
         let passes = self.stats().steps - before;
         match times.as_slice() {
             [first, .., last] => Ok(Response { elapsed: last.saturating_sub(*first), tokens, passes }),
-            _ => Err(Error::argument("file", "the response has fewer than two tokens; use another text")),
+            _ => {
+                let message = "the response has fewer than two tokens; raise --generate, or use another text";
+                Err(Error::argument("file", message))
+            }
         }
     }
 

@@ -184,8 +184,9 @@ public struct ServedModel: Sendable {
 
     /// Removes the model from its engine: rejects further requests, waits until the others have ended, and cancels any that
     /// are still running after `milliseconds`. Its sessions throw from then on, and its memory is freed with the last of its
-    /// generations and sessions. To replace a model by another version, add that one, submit requests to it, and remove the
-    /// old one.
+    /// generations and sessions. To replace a model without interruption, add the new one, submit requests to it, then
+    /// remove the old one; the memory budget must have room for both. Otherwise remove the old one first, and close its
+    /// generations and sessions.
     public func remove(milliseconds: Int) async throws(SiskinError) {
         let limit: UInt32 = try native(milliseconds, "milliseconds")
         try await runInBackground { _ throws(SiskinError) in

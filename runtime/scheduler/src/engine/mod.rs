@@ -1,12 +1,12 @@
 //! The engine: requests of several models on one thread pool.
 
 mod decoder;
-mod drain;
 mod encoder;
 mod kv_cache;
 mod memory_budget;
 mod sampler;
 mod session;
+mod shutdown;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -379,6 +379,12 @@ impl TokenEngine {
     /// Runs a pass if there is something to run; false if there is not.
     pub fn step(&self) -> bool {
         self.shared.step()
+    }
+
+    /// Removes the cached prefixes of all models, and releases unused memory to the operating system, which provides it
+    /// again on demand. Waits for the running pass.
+    pub fn trim(&self) {
+        self.shared.runners().list.iter_mut().for_each(|model| model.runner.trim());
     }
 }
 

@@ -1,8 +1,8 @@
 //! Which rows share a batch: pure policy, without threads, clock or model.
 //!
 //! There are no phases: every request has tokens that are in the KV cache and tokens that are not, and each pass moves
-//! some from the second kind to the first (as in vLLM's scheduler). Decoding rows come first, then prompts in chunks for
-//! as long as the time budget of a step lasts (Sarathi-Serve, arXiv:2403.02310), then requests that wait.
+//! some from the second kind to the first (as in vLLM's scheduler). Decoding rows come first, then chunks of prompts, of
+//! started and of waiting requests, within the time budget of the pass (Sarathi-Serve, arXiv:2403.02310).
 //!
 //! None of this changes a result: the logits of a row do not depend on the batch.
 
@@ -310,8 +310,8 @@ impl Scheduler {
         self.requests.get(id).filter(may_run)
     }
 
-    /// Returns a running request that cannot run now, which does not keep others out: its reader is too slow, or it is a
-    /// shadow request while others run.
+    /// Returns a running request that is not schedulable now, and may be preempted: its reader is too slow, or it is a shadow
+    /// request while others run.
     fn idle(&self) -> Option<RequestId> {
         let is_idle = |id: &RequestId| self.can_run(*id).is_none() && !self.is_session(*id);
         self.running.iter().copied().find(is_idle)
@@ -377,8 +377,8 @@ impl Scheduler {
         true
     }
 
-    /// Returns the request that is preempted first for `id`: one that cannot run now; or one behind it, of those that were
-    /// not preempted too often the last.
+    /// Returns the request to preempt for `id`: an idle one, or else the last one behind it, preferring those that were
+    /// preempted fewer than [`MAX_PREEMPTIONS`] times.
     fn victim(&self, id: RequestId, plan: &StepPlan) -> Option<RequestId> {
         let is_planned = |other: &RequestId| plan.entries.iter().any(|entry| entry.request == *other);
         if let Some(idle) = self.idle() {

@@ -194,7 +194,9 @@ impl Engine {
         // Before anything is allocated; which context length would fit is part of the error.
         let budget = self.options.memory_budget.map(|_| self.memory.free());
         let session = SessionOptions { batch, budget, ..options.session.clone() };
-        let mut context = model.context_on(&resources, &session, sequences, output_rows)?;
+        let mut context = model
+            .context_on(&resources, &session, sequences, output_rows)
+            .map_err(|error| self.explain_budget(error))?;
         let mut memory = context.memory().total();
         let mut draft = |draft: &Model| {
             speculation::check_draft(model, draft)?;
@@ -228,7 +230,9 @@ impl Engine {
     /// `limit`. Its sessions cannot append tokens from then on. Cached prefixes are written to disk as by [`Engine::drain`]. Its memory
     /// is freed when the last of its streams and sessions is dropped.
     ///
-    /// To replace a model by another version, add that one, send requests to it, and remove the old one.
+    /// To replace a model without interruption, add the new one, send requests to it, then remove the old one; the memory
+    /// budget must have room for both. Otherwise remove the old one first, and drop its streams and sessions, which hold its
+    /// memory. Encoders cannot be removed.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`] if it is not a model of this engine, or was removed before.
@@ -245,6 +249,19 @@ impl Engine {
             return Err(unknown_model());
         }
         self.engine.remove_model(model, limit)
+    }
+
+    /// Says in an error about the memory of a model where its budget comes from.
+    fn explain_budget(&self, error: Error) -> Error {
+        let Some(limit) = self.options.memory_budget.filter(|_| error.location() == "budget") else {
+            return error;
+        };
+        let message = format!(
+            "{}. The budget is what other models have left of {limit} bytes; a smaller KV cache or batch, or fewer requests \
+             at a time, need less",
+            error.message()
+        );
+        Error::new(error.kind(), "budget", message)
     }
 
     /// Returns the memory of its decoders.

@@ -237,8 +237,9 @@ public class ServedModel internal constructor(
     /**
      * Removes the model from its engine: rejects further requests, waits until the others have ended, and cancels any that
      * are still running after [milliseconds]. Its sessions throw from then on, and its memory is freed with the last of its
-     * generations and sessions. To replace a model by another version, add that one, submit requests to it, and remove the
-     * old one.
+     * generations and sessions. To replace a model without interruption, add the new one, submit requests to it, then
+     * remove the old one; the memory budget must have room for both. Otherwise remove the old one first, and close its
+     * generations and sessions.
      */
     public suspend fun remove(milliseconds: Int): Unit = runInBackground({}, null) {
         engine.native.withPointer { NativeEngine.removeModel(it, number, nonNegative("milliseconds", milliseconds)) }

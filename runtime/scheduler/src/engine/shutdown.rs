@@ -35,8 +35,8 @@ impl TokenEngine {
         self.shared.notify();
     }
 
-    /// Removes a model: as [`TokenEngine::drain`], but of its requests alone. Its memory is freed with the last handle of a
-    /// request or session.
+    /// Removes a model, like [`TokenEngine::drain`] for its requests only. Its memory is freed when its last request or session
+    /// handle is dropped.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`] if the model was removed before.
@@ -46,11 +46,11 @@ impl TokenEngine {
         let inbox = [removed.ok_or_else(|| Error::argument("model", "not a model of this engine"))?];
         self.end_requests(&inbox, limit, &|| true);
         let (now, mut runners) = (self.shared.now(), self.shared.runners());
-        let at = runners.list.iter().position(|model| model.is_of(&inbox));
-        let removed = at.map(|at| runners.list.swap_remove(at));
+        let at = runners.list.iter().position(|running| running.is_of(&inbox));
+        let running = at.map(|at| runners.list.swap_remove(at));
         // Others run while its prefixes are written.
         drop(runners);
-        if let Some(RunningModel { mut runner, .. }) = removed {
+        if let Some(RunningModel { mut runner, .. }) = running {
             let start = Instant::now();
             runner.collect(now);
             runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
@@ -59,9 +59,9 @@ impl TokenEngine {
         Ok(())
     }
 
-    /// Rejects further requests of models, and waits until the others have ended and `is_over`; those that have not after
+    /// Rejects further requests of models, and waits until the others have ended and `also`; those that have not after
     /// `limit` are canceled.
-    fn end_requests(&self, inboxes: &[Arc<RequestInbox>], limit: Duration, is_over: &dyn Fn() -> bool) {
+    fn end_requests(&self, inboxes: &[Arc<RequestInbox>], limit: Duration, also: &dyn Fn() -> bool) {
         inboxes.iter().for_each(|inbox| inbox.is_draining.store(true, Ordering::Release));
         let start = Instant::now();
         // Waits for the running pass: while other models are busy, there is always one.
@@ -69,16 +69,10 @@ impl TokenEngine {
             let runners = self.shared.runners();
             runners.list.iter().filter(|model| model.is_of(inboxes)).all(|model| model.runner.is_idle())
         };
-        self.shared.advance(&|| start.elapsed() >= limit || (are_idle() && is_over()));
+        self.shared.advance(&|| start.elapsed() >= limit || (are_idle() && also()));
         for inbox in inboxes {
             inbox.is_closed.store(true, Ordering::Release);
             inbox.abort_pass(|_| true);
         }
-    }
-
-    /// Removes the cached prefixes of all models, and releases unused memory to the operating system, which provides it
-    /// again on demand. Waits for the running pass.
-    pub fn trim(&self) {
-        self.shared.runners().list.iter_mut().for_each(|model| model.runner.trim());
     }
 }
