@@ -152,6 +152,11 @@ pub(crate) fn boolean(name: &str, value: f64) -> Outcome<bool> {
     }
 }
 
+/// Returns a limit in bytes, of which 0 means none.
+pub(crate) fn byte_limit(bytes: u64) -> Option<usize> {
+    (bytes > 0).then(|| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

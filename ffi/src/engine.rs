@@ -1,7 +1,7 @@
 //! Engines: requests of several models that share batches.
 
 use std::ffi::c_char;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use siskin::Model;
@@ -54,23 +54,24 @@ impl From<PromptInput> for Prompt {
 }
 
 impl EngineState {
+    fn models(&self) -> MutexGuard<'_, Vec<Option<(ModelId, Model)>>> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn model(&self, number: u32) -> Outcome<(ModelId, Model)> {
-        let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        let model = models.get(number as usize).cloned().flatten();
+        let model = self.models().get(number as usize).cloned().flatten();
         model.ok_or_else(|| PendingError::argument("model", format!("the engine has no model {number}")))
     }
 
     fn add(&self, id: ModelId, model: &Model) -> u32 {
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut models = self.models();
         models.push(Some((id, model.clone())));
         models.len() as u32 - 1
     }
 
     fn remove(&self, number: u32, limit: Duration) -> Outcome<()> {
         let (id, _) = self.model(number)?;
-        if let Some(model) =
-            self.models.lock().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize)
-        {
+        if let Some(model) = self.models().get_mut(number as usize) {
             *model = None;
         }
         Ok(self.engine.remove_model(id, limit)?)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use siskin::serving::{DiskCacheOptions, Drive, EngineOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{KvBudget, SessionOptions};
 
-use crate::arguments::text_or_none;
+use crate::arguments::{byte_limit, text_or_none};
 use crate::error::siskin_error;
 use crate::guard::{self, Handle, borrow};
 use crate::model::siskin_model;
@@ -88,11 +88,10 @@ pub unsafe extern "C" fn siskin_engine_options_set_memory_budget(
     options: *mut siskin_engine_options,
     bytes: u64,
 ) -> *mut siskin_error {
-    let budget = Some(bytes).filter(|&bytes| bytes > 0);
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.memory_budget = budget.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+            options.memory_budget = byte_limit(bytes);
             Ok(())
         })
     }
@@ -225,8 +224,7 @@ pub unsafe extern "C" fn siskin_served_model_options_set_kv_cache_memory(
     options: *mut siskin_served_model_options,
     bytes: u64,
 ) -> *mut siskin_error {
-    let bytes = Some(bytes).filter(|&bytes| bytes > 0);
-    let budget = bytes.map(|bytes| KvBudget { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) });
+    let budget = byte_limit(bytes).map(|bytes| KvBudget { bytes });
     // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use siskin::{CacheType, SessionOptions, StreamingWindow};
 
-use crate::arguments::{text, text_or_none};
+use crate::arguments::{byte_limit, text, text_or_none};
 use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, borrow};
 use crate::sampler::siskin_sampler;
@@ -171,10 +171,8 @@ pub unsafe extern "C" fn siskin_session_options_set_memory_budget(
     options: *mut siskin_session_options,
     bytes: u64,
 ) -> *mut siskin_error {
-    let budget = Some(bytes).filter(|&bytes| bytes > 0);
-    let budget = budget.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
     // SAFETY: pointer contract: `options` is null or live.
-    unsafe { change(options, |options| options.session.budget = budget) }
+    unsafe { change(options, |options| options.session.budget = byte_limit(bytes)) }
 }
 
 /// Limits attention to a sliding window of the `recent` newest tokens and the `sinks` oldest ones (attention sinks),

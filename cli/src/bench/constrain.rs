@@ -1,7 +1,7 @@
 //! Decode speed with and without structured output, for a text.
 
 use super::responses::Responses;
-use super::{Args, finish, measured, median};
+use super::{Args, finish, median};
 use crate::options::OpenArgs;
 use crate::output::round;
 use serde_json::Value;
@@ -18,22 +18,19 @@ pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
     let plain = || responses.generate(Speculation::Off, None);
     let constrained = || responses.generate(Speculation::Off, Some(&output));
     // Fills the prefix cache, and compiles the constraint.
-    constrained()?;
+    let mut last = constrained()?;
     plain()?;
     let (mut rates, mut constrained_rates, mut ratios, mut pass_time_ratios) =
         (vec![], vec![], vec![], vec![]);
-    let mut last = None;
     for _ in 0..args.repeat {
         let (plain_run, constrained_run) = (plain()?, constrained()?);
         ratios.push(constrained_run.rate() / plain_run.rate());
         pass_time_ratios.push(constrained_run.seconds_per_pass() / plain_run.seconds_per_pass());
         rates.push(plain_run.rate());
         constrained_rates.push(constrained_run.rate());
-        last = Some(constrained_run);
+        last = constrained_run;
     }
-    let last = last.ok_or_else(|| Error::argument("--repeat", "must be at least 1"))?;
-    let mut report = measured(args, &responses.model, 0.0);
-    report.retain(|(name, _)| *name != "open_ms");
+    let mut report = responses.report(args);
     let mut add = |name: &'static str, value: Value| report.push((name, value));
     add("generated_tokens", last.tokens.len().into());
     add("passes", last.passes.into());

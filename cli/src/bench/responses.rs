@@ -1,7 +1,8 @@
 //! Responses to a text, whose decoding is measured.
 
-use super::Args;
+use super::{Args, measured};
 use crate::options::OpenArgs;
+use serde_json::Value;
 use siskin::constraint::StructuredOutput;
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
@@ -87,6 +88,13 @@ impl Responses {
                 Err(Error::argument("file", message))
             }
         }
+    }
+
+    /// Begins a report. Opening the model was not timed.
+    pub(super) fn report(&self, args: &Args) -> Vec<(&'static str, Value)> {
+        let mut report = measured(args, &self.model, 0.0);
+        report.retain(|(name, _)| *name != "open_ms");
+        report
     }
 
     pub(super) fn stats(&self) -> SchedulerStats {

@@ -1,7 +1,7 @@
 //! Decode speed with and without draft tokens, for a text.
 
 use super::responses::Responses;
-use super::{Args, finish, measured, median};
+use super::{Args, finish, median};
 use crate::options::OpenArgs;
 use crate::output::round;
 use serde_json::Value;
@@ -32,8 +32,7 @@ pub(super) fn report(args: &Args, open: &OpenArgs, path: &Path) -> Result<()> {
     }
     let after = responses.stats();
     let count = |of: fn(&SchedulerStats) -> u64| of(&after) - of(&before);
-    let mut report = measured(args, &responses.model, 0.0);
-    report.retain(|(name, _)| *name != "open_ms");
+    let mut report = responses.report(args);
     let mut add = |name: &'static str, value: Value| report.push((name, value));
     add("generated_tokens", expected.len().into());
     add("generate_tok_s", round(median(plain), 1).into());

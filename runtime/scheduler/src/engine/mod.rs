@@ -34,6 +34,8 @@ use siskin_format::{Error, ErrorKind, Result};
 
 /// How often threads that wait look at deadlines, pauses, and models that are in use elsewhere.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long cached prefixes are written when an engine is drained.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which threads run the passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -356,7 +358,7 @@ impl TokenEngine {
     }
 
     fn inbox(&self, model: ModelId) -> Result<Arc<RequestInbox>> {
-        self.find_inbox(model).ok_or_else(|| Error::argument("model", "not a model of this engine"))
+        self.find_inbox(model).ok_or_else(unknown_model)
     }
 
     /// Returns the counters of a model's requests, as of its last pass.
@@ -388,7 +390,17 @@ impl TokenEngine {
     }
 }
 
+fn unknown_model() -> Error {
+    Error::argument("model", "not a model of this engine")
+}
+
 impl RunningModel {
+    /// Ends its requests, and keeps what a later process can use, within [`CLOSE_LIMIT`] after `start`.
+    fn close(&mut self, now: Duration, start: Instant) {
+        self.runner.collect(now);
+        self.runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
+    }
+
     /// Returns whether it is the decoder of one of `inboxes`.
     fn is_of(&self, inboxes: &[Arc<RequestInbox>]) -> bool {
         self.runner.inbox().is_some_and(|own| inboxes.iter().any(|inbox| Arc::ptr_eq(own, inbox)))

@@ -4,16 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::{ModelId, RequestInbox, RunningModel, TokenEngine};
+use super::{ModelId, RequestInbox, TokenEngine, unknown_model};
 #[cfg(doc)]
 use crate::prefix_cache::PrefixStore;
 use crate::sync::lock;
 #[cfg(doc)]
 use siskin_format::ErrorKind;
-use siskin_format::{Error, Result};
-
-/// How long cached prefixes are written when an engine is drained.
-const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+use siskin_format::Result;
 
 impl TokenEngine {
     /// Rejects further requests, and waits until all others have ended; those that have not after `limit` are canceled.
@@ -27,10 +24,7 @@ impl TokenEngine {
         // After the pass that runs.
         let mut runners = self.shared.runners();
         let (now, start) = (self.shared.now(), Instant::now());
-        for RunningModel { runner, .. } in &mut runners.list {
-            runner.collect(now);
-            runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
-        }
+        runners.list.iter_mut().for_each(|running| running.close(now, start));
         drop(runners);
         self.shared.notify();
     }
@@ -43,17 +37,15 @@ impl TokenEngine {
     pub fn remove_model(&self, model: ModelId, limit: Duration) -> Result<()> {
         // From now on it is unknown, also to a second call.
         let removed = lock(&self.shared.inboxes).get_mut(model.0).and_then(Option::take);
-        let inbox = [removed.ok_or_else(|| Error::argument("model", "not a model of this engine"))?];
+        let inbox = [removed.ok_or_else(unknown_model)?];
         self.end_requests(&inbox, limit, &|| true);
         let (now, mut runners) = (self.shared.now(), self.shared.runners());
         let at = runners.list.iter().position(|running| running.is_of(&inbox));
         let running = at.map(|at| runners.list.swap_remove(at));
         // Others run while its prefixes are written.
         drop(runners);
-        if let Some(RunningModel { mut runner, .. }) = running {
-            let start = Instant::now();
-            runner.collect(now);
-            runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
+        if let Some(mut running) = running {
+            running.close(now, Instant::now());
         }
         self.shared.notify();
         Ok(())

@@ -240,14 +240,7 @@ impl Engine {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
         }
-        let mut shared = self.lock();
-        let known = shared.models.len();
-        shared.models.retain(|known| known.id != model);
-        let is_removed = shared.models.len() < known;
-        drop(shared);
-        if !is_removed {
-            return Err(unknown_model());
-        }
+        self.lock().models.retain(|known| known.id != model);
         self.engine.remove_model(model, limit)
     }
 
