@@ -151,6 +151,7 @@ fn contexts_of_two_models_share_threads_and_a_budget_for_each_cache() {
     let resources = siskin::Resources {
         thread_pool: siskin::SharedThreadPool::new(2).unwrap(),
         kv_budget: Some(siskin::KvBudget { bytes: 64 << 10 }),
+        pass_scheduler: None,
     };
     let options = siskin::SessionOptions { batch: 64, context: 64, ..Default::default() };
     let goldens = ["llama", "gpt2"].map(load);

@@ -4,9 +4,11 @@ mod batch_builder;
 mod early_exit;
 mod forward_passes;
 mod input;
+mod pass_scheduler;
 
 pub use early_exit::encode_with_early_exit;
 pub use input::{BatchEntry, OutputRows, SequenceInput, check_adapter};
+pub use pass_scheduler::PassScheduler;
 pub use siskin_graph::AdapterSlot;
 
 use std::sync::{Arc, Mutex};
@@ -19,6 +21,7 @@ use crate::thread_pool::SharedThreadPool;
 use crate::{Batch, Executable, ForwardInput, ForwardPass, MemoryUse, ModelPart};
 use batch_builder::BatchBuilder;
 use forward_passes::ForwardPasses;
+use pass_scheduler::ScheduledPass;
 use siskin_format::kv::KvFileWriter;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::StreamingWindow;
@@ -32,6 +35,8 @@ pub struct Resources {
     pub thread_pool: SharedThreadPool,
     /// The memory for the blocks of one context's KV cache; `None`: as much as its sequences can need.
     pub kv_budget: Option<KvBudget>,
+    /// Decides when a pass may begin; `None`: as soon as the threads are free.
+    pub pass_scheduler: Option<Arc<dyn PassScheduler>>,
 }
 
 /// Options for creating a context.
@@ -147,6 +152,7 @@ pub struct Context {
     executable: Box<dyn Executable>,
     table: BlockTable,
     pool: SharedThreadPool,
+    pass_scheduler: Option<Arc<dyn PassScheduler>>,
     batch: Batch,
     /// The sequences of the last batch that were canceled.
     canceled: Vec<usize>,
@@ -173,6 +179,7 @@ impl Context {
             executable: model.module.create_executable(&limits)?,
             table: BlockTable::new(limits.block_layout),
             pool,
+            pass_scheduler: resources.and_then(|resources| resources.pass_scheduler.clone()),
             canceled: Vec::with_capacity(options.cache.max_sequences.min(options.cache.max_batch_tokens)),
             batch,
             cancel: CancelHandle::new(),
@@ -381,6 +388,7 @@ impl Context {
     /// Runs the batch through a pass, once the model's governor allows it.
     fn run(&mut self, number: usize) -> Result<()> {
         self.model.governor.wait(self.cancel.flag());
+        let _scheduled = ScheduledPass::begin(self.pass_scheduler.as_deref(), self.cancel.flag())?;
         let mut pool = self.pool.lock();
         let governed = self.model.governor.begin(self.model.module.threads());
         let input = ForwardInput {

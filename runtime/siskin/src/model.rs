@@ -15,7 +15,6 @@ use siskin_backend::context::{Context, ContextOptions, Resources};
 use siskin_backend::external_model::{ExternalModel, NamedTensor};
 use siskin_backend::governor::Governor;
 use siskin_backend::loaded_model::{LoadedModel, ModelAdapters, ModelOptions};
-use siskin_backend::thread_pool::SharedThreadPool;
 use siskin_chat_template::ChatTemplate;
 use siskin_format::file::File;
 use siskin_format::kv::KvIdentity;
@@ -33,7 +32,8 @@ pub struct Model {
     constraints: Arc<ConstraintCompiler>,
     template: Arc<OnceLock<ChatTemplate>>,
     /// The threads of an engine; `None`: each context has its own.
-    thread_pool: Option<SharedThreadPool>,
+    /// What its contexts share with others.
+    resources: Option<Resources>,
 }
 
 impl fmt::Debug for Model {
@@ -105,7 +105,7 @@ impl Model {
             tokenizer: tokenizer.map(Arc::new),
             constraints: Arc::default(),
             template: Arc::default(),
-            thread_pool: None,
+            resources: None,
         })
     }
 
@@ -124,9 +124,9 @@ impl Model {
         Arc::ptr_eq(&self.loaded, &other.loaded)
     }
 
-    /// Returns the model with contexts that use these threads, in turn.
-    pub(crate) fn on_threads(&self, pool: SharedThreadPool) -> Self {
-        Self { thread_pool: Some(pool), ..self.clone() }
+    /// Returns the model with contexts on these resources.
+    pub(crate) fn with_resources(&self, resources: Resources) -> Self {
+        Self { resources: Some(resources), ..self.clone() }
     }
 
     /// Allocates a context on resources that it shares with others, if there are any.
@@ -135,9 +135,7 @@ impl Model {
         options: &ContextOptions,
         resources: Option<&Resources>,
     ) -> Result<Context> {
-        let pool = self.thread_pool.clone();
-        let own = pool.map(|thread_pool| Resources { thread_pool, kv_budget: None });
-        Context::new(Arc::clone(&self.loaded), options, resources.or(own.as_ref()))
+        Context::new(Arc::clone(&self.loaded), options, resources.or(self.resources.as_ref()))
     }
 
     pub(crate) fn loaded(&self) -> &Arc<LoadedModel> {

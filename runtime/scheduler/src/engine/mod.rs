@@ -2,15 +2,18 @@
 
 mod decoder;
 mod encoder;
+mod external_passes;
 mod kv_cache;
 mod memory_budget;
+mod model_runners;
+mod progress;
 mod sampler;
 mod session;
 mod shutdown;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,9 +29,12 @@ use crate::request::{RequestLimits, RequestSpec};
 use crate::sync::lock;
 use decoder::{DecoderRunner, Submission};
 use encoder::EncoderRunner;
+use external_passes::{ExternalPassRunner, PassQueue};
+use model_runners::{ModelRunner, ModelRunners};
+use progress::Progress;
 use siskin_backend::block_table::SequenceId;
 use siskin_backend::cancel::CancelHandle;
-use siskin_backend::context::Context;
+use siskin_backend::context::{Context, PassScheduler};
 use siskin_backend::fair_mutex::FairMutex;
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -74,93 +80,11 @@ struct Shared {
     progress: Arc<Progress>,
 }
 
-/// Wakes threads that wait for a pass, or for something to run. Waiting does not keep the engine alive.
-#[derive(Default)]
-struct Progress {
-    /// The number of passes and of other events.
-    count: Mutex<u64>,
-    changed: Condvar,
-}
-
-impl Progress {
-    fn count(&self) -> u64 {
-        *lock(&self.count)
-    }
-
-    /// Wakes the threads that wait.
-    fn notify(&self) {
-        *lock(&self.count) += 1;
-        self.changed.notify_all();
-    }
-
-    /// Waits until there was progress since `seen`, and not longer than `timeout`.
-    fn wait(&self, seen: u64, timeout: Option<Duration>) {
-        let count = lock(&self.count);
-        let is_unchanged = |count: &mut u64| *count == seen;
-        match timeout {
-            Some(timeout) => drop(self.changed.wait_timeout_while(count, timeout, is_unchanged)),
-            None => drop(self.changed.wait_while(count, is_unchanged)),
-        }
-    }
-}
-
 impl Drop for Shared {
     fn drop(&mut self) {
         // The engine's thread ends.
         self.progress.notify();
     }
-}
-
-/// A model of an engine, and what it has to do.
-trait ModelRunner: Send {
-    /// Takes new requests, and ends those that were canceled or whose time is over. Returns whether any ended.
-    fn collect(&mut self, now: Duration) -> bool;
-
-    /// The same, unless another thread uses the model now, such as a session between passes.
-    fn try_collect(&mut self, now: Duration);
-
-    /// Returns what other threads need of it, if it is a decoder.
-    fn inbox(&self) -> Option<&Arc<RequestInbox>> {
-        None
-    }
-
-    /// Evicts cached prefixes until there is room for `tokens` more tokens, which is reserved for `sequence`, if there is
-    /// one.
-    fn make_room(&mut self, _tokens: usize, _sequence: Option<SequenceId>) {}
-
-    /// Removes cached prefixes, and releases unused memory to the operating system.
-    fn trim(&mut self) {}
-
-    /// Returns whether there may be something to run.
-    fn has_work(&self) -> bool;
-
-    /// Returns whether all requests have ended, also those that it has not taken yet.
-    fn is_idle(&self) -> bool;
-
-    /// Returns whether nothing can add a request any more.
-    fn is_gone(&self) -> bool {
-        false
-    }
-
-    /// Runs a forward pass. Returns whether there was anything to do.
-    fn step(&mut self, now: Duration, clock: &dyn Fn() -> Duration) -> bool;
-
-    /// Keeps what a later process can use, until `is_over`. No more requests come.
-    fn close(&mut self, is_over: &dyn Fn() -> bool);
-}
-
-/// The models of an engine.
-#[derive(Default)]
-struct ModelRunners {
-    list: Vec<RunningModel>,
-    /// The models with work, reused from pass to pass.
-    order: Vec<usize>,
-}
-
-struct RunningModel {
-    runner: Box<dyn ModelRunner>,
-    /// Its compute time.
-    service: Duration,
 }
 
 /// What other threads need of a decoder while a pass runs.
@@ -293,6 +217,14 @@ impl TokenEngine {
         self.shared.add(Box::new(EncoderRunner { queue: Arc::downgrade(queue) }));
     }
 
+    /// Adds a model whose contexts are outside of the engine, but on its threads: their passes wait until it is the model's
+    /// turn. The engine does not keep it alive.
+    pub fn add_pass_queue(&self) -> Arc<dyn PassScheduler> {
+        let queue = Arc::new(PassQueue::new(&self.shared));
+        self.shared.add(Box::new(ExternalPassRunner::new(&queue)));
+        queue
+    }
+
     /// Returns what wakes the threads that wait in [`TokenEngine::wait_until`], and does not keep the engine alive.
     pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         let progress = Arc::clone(&self.shared.progress);
@@ -394,19 +326,6 @@ fn unknown_model() -> Error {
     Error::argument("model", "not a model of this engine")
 }
 
-impl RunningModel {
-    /// Ends its requests, and keeps what a later process can use, within [`CLOSE_LIMIT`] after `start`.
-    fn close(&mut self, now: Duration, start: Instant) {
-        self.runner.collect(now);
-        self.runner.close(&|| start.elapsed() >= CLOSE_LIMIT);
-    }
-
-    /// Returns whether it is the decoder of one of `inboxes`.
-    fn is_of(&self, inboxes: &[Arc<RequestInbox>]) -> bool {
-        self.runner.inbox().is_some_and(|own| inboxes.iter().any(|inbox| Arc::ptr_eq(own, inbox)))
-    }
-}
-
 impl RequestInbox {
     /// Adds a request, unless `rejects` is set.
     fn push(&self, submission: Submission, rejects: &AtomicBool) -> Result<()> {
@@ -484,13 +403,13 @@ impl Shared {
         self.progress.notify();
     }
 
-    /// Waits until there was progress since `seen`, or some time has passed.
-    fn wait_beyond(&self, seen: u64) {
-        self.progress.wait(seen, Some(POLL_INTERVAL));
-    }
-
     /// Waits until `is_ready`, and runs passes meanwhile unless another thread does.
     fn advance(&self, is_ready: &dyn Fn() -> bool) {
+        self.advance_polling(POLL_INTERVAL, is_ready);
+    }
+
+    /// The same, and looks at least so often whether `is_ready`.
+    fn advance_polling(&self, interval: Duration, is_ready: &dyn Fn() -> bool) {
         loop {
             // Read before the lock is tried: a thread that holds it counts a step after it has let go.
             let seen = self.progress.count();
@@ -498,58 +417,16 @@ impl Shared {
                 return;
             }
             if self.drive == Drive::Thread {
-                self.wait_beyond(seen);
+                self.progress.wait(seen, Some(interval));
                 continue;
             }
             let has_run = self.idle_runners().map(|mut runners| runners.step(self));
             match has_run {
                 Some(true) => self.notify(),
                 Some(false) if is_ready() => return,
-                Some(false) | None => self.wait_beyond(seen),
+                Some(false) | None => self.progress.wait(seen, Some(interval)),
             }
         }
-    }
-}
-
-impl ModelRunners {
-    /// Returns the runner of a decoder, unless it was removed.
-    fn of(&mut self, inbox: &Arc<RequestInbox>) -> Option<&mut dyn ModelRunner> {
-        let mut of = self.list.iter_mut().filter(|model| model.is_of(std::slice::from_ref(inbox)));
-        of.next().map(|model| &mut *model.runner as &mut dyn ModelRunner)
-    }
-
-    fn take(&mut self, added: &Mutex<Vec<Box<dyn ModelRunner>>>) {
-        let mut added = lock(added);
-        self.list.extend(added.drain(..).map(|runner| RunningModel { runner, service: Duration::ZERO }));
-    }
-
-    /// Runs a pass of the model that had the least compute time, if that has anything to run, or else of the next one.
-    fn step(&mut self, shared: &Shared) -> bool {
-        let Self { list, order } = self;
-        list.retain(|model| !model.runner.is_gone());
-        let now = shared.now();
-        let has_ended = list.iter_mut().fold(false, |any, model| model.runner.collect(now) | any);
-        order.clear();
-        order.extend((0..list.len()).filter(|&model| list[model].runner.has_work()));
-        order.sort_unstable_by_key(|&model| list[model].service);
-        let least = order.first().map_or(Duration::ZERO, |&model| list[model].service);
-        for model in list.iter_mut().filter(|model| !model.runner.has_work()) {
-            // A model without requests does not save up its share.
-            model.service = model.service.max(least);
-        }
-        let has_run = order.iter().any(|&model| {
-            let RunningModel { runner, service } = &mut list[model];
-            let start = shared.now();
-            let has_run = runner.step(now, &|| shared.now());
-            if has_run {
-                *service += shared.now().saturating_sub(start);
-            } else {
-                // Nor does one whose requests are all paused.
-                *service = (*service).max(least);
-            }
-            has_run
-        });
-        has_run || has_ended
     }
 }
 

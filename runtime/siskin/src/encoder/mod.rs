@@ -309,7 +309,7 @@ impl Encoder {
 
     /// Computes on a thread pool that others use, too.
     pub(crate) fn set_thread_pool(&mut self, thread_pool: SharedThreadPool) {
-        self.resources = Some(Resources { thread_pool, kv_budget: None });
+        self.resources = Some(Resources { thread_pool, kv_budget: None, pass_scheduler: None });
         self.context = None;
         self.sequences.clear();
     }

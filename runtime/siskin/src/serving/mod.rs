@@ -181,7 +181,7 @@ impl Engine {
         }
         // Not locked while memory is reserved: requests of other models are submitted meanwhile.
         let thread_pool = self.lock().pool(self.options.threads, model)?;
-        let resources = Resources { thread_pool, kv_budget: options.kv_budget };
+        let resources = Resources { thread_pool, kv_budget: options.kv_budget, pass_scheduler: None };
         let requests = options.scheduling.max_running.max(1);
         let sequences = requests.saturating_add(options.scheduling.max_sessions);
         // A single request can have as many draft tokens as it may.
@@ -434,7 +434,8 @@ impl Engine {
     }
 
     /// Returns a model whose contexts use the engine's threads: the passes of its sessions, encoders, sequence-to-sequence
-    /// generators and transcribers take turns with those of the engine, where they would otherwise compete for the cores.
+    /// generators and transcribers wait for the engine, which shares the compute time equally between its models and each
+    /// attached one. Otherwise they would compete for the cores.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] if the threads cannot be created.
@@ -442,7 +443,9 @@ impl Engine {
         if !FEATURE.is_there {
             return Err(FEATURE.missing());
         }
-        Ok(model.on_threads(self.lock().pool(self.options.threads, model)?))
+        let thread_pool = self.lock().pool(self.options.threads, model)?;
+        let pass_scheduler = Some(self.engine.add_pass_queue());
+        Ok(model.with_resources(Resources { thread_pool, kv_budget: None, pass_scheduler }))
     }
 
     /// Returns the counters of a model's requests, as of its last pass.
