@@ -3,6 +3,7 @@
 
 mod answer;
 mod answer_question;
+mod api_key;
 mod bench;
 mod bench_serve;
 mod built_in_model;
@@ -84,6 +85,7 @@ enum Command {
     Perplexity(perplexity::Args),
     Bench(bench::Args),
     BenchServe(bench_serve::Args),
+    ApiKey(api_key::Args),
     Train(train::Args),
     Eval(train::EvalArgs),
     Completions(manual::CompletionArgs),
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => perplexity::command(args, &open),
         Command::Bench(args) => bench::command(args, &open),
         Command::BenchServe(args) => bench_serve::command(args, open.quiet),
+        Command::ApiKey(args) => api_key::command(args),
         Command::Train(args) => train::command(args, &open),
         Command::Eval(args) => train::evaluate(args, &open),
         Command::Completions(args) => manual::completions(args, Cli::command()),

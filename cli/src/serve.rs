@@ -22,12 +22,24 @@ pub(crate) struct Args {
     /// .siskin, GGUF or ONNX files, or model folders. Requests select a model by its file name without the extension
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<PathBuf>,
-    /// Loopback address to listen on
+    /// Address to listen on; one that other machines reach, such as 0.0.0.0, requires --api-key-file
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = address, help_heading = "HTTP")]
     host: IpAddr,
     /// Port to listen on; 0 means any free one
     #[arg(short, long, default_value_t = 8080, value_name = "N", help_heading = "HTTP")]
     port: u16,
+    /// File with the API keys that clients need, as `siskin api-key` makes them
+    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
+    api_key_file: Option<PathBuf>,
+    /// Let other machines use the server without API keys
+    #[arg(long, conflicts_with = "api_key_file", help_heading = "HTTP")]
+    insecure: bool,
+    /// Host name by which clients without API keys may address the server, besides localhost; repeatable
+    #[arg(long, value_name = "NAME", help_heading = "HTTP")]
+    allow_host: Vec<String>,
+    /// Origin of web pages that may use the server (CORS), such as https://app.example; repeatable
+    #[arg(long, value_name = "ORIGIN", value_parser = origin, help_heading = "HTTP")]
+    allow_origin: Vec<String>,
     /// LoRA adapter that requests select by its name, as if it were a model; repeatable. The name defaults to that of the
     /// file or folder
     #[arg(long, value_name = "[NAME=]PATH", group = "adapters", conflicts_with_all = ["stdio", "adapter"], help_heading = "HTTP")]
@@ -57,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes
@@ -82,6 +94,15 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         [model] if args.stdio => stdio::run(model, args, open),
         _ if args.stdio => Err(Error::argument("--stdio", "takes a single model")),
         models => http::run(models, args, open),
+    }
+}
+
+/// Parses the origin of a web page.
+fn origin(text: &str) -> std::result::Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', '?', '#', '@'])) {
+        true => Ok(text.to_owned()),
+        false => Err("expected a scheme and a host, such as https://app.example".to_owned()),
     }
 }
 

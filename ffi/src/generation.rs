@@ -110,7 +110,8 @@ impl GenerationState {
                 (self.text, self.usage) = (text, usage);
                 self.end(end);
             }
-            None => {}
+            // Not in C: sessions score texts.
+            Some(GenerationEvent::Prompt { .. }) | None => {}
         }
         let has_ended = self.finish_reason != SISKIN_FINISH_REASON_NONE || self.failure.is_some();
         if let Some(chat) = &mut self.chat {

@@ -13,7 +13,7 @@ use siskin_format::JsonFields;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads a body of at most `limit` bytes.
-pub(crate) async fn read(body: Incoming, limit: usize) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(body: &mut Incoming, limit: usize) -> Result<Bytes, ApiError> {
     let collected = tokio::time::timeout(TIMEOUT, Limited::new(body, limit).collect()).await;
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),

@@ -1,15 +1,46 @@
 //! Errors as clients see them.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde_json::{Value, json};
 use siskin::{Error, ErrorKind};
 
 use crate::response::{self, Response};
 
-/// An error in the form of the OpenAI API.
+/// How errors look in the API that a client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorFormat {
+    /// An object with message, type, parameter and code.
+    OpenAi,
+}
+
+/// A header that goes with a status.
+#[derive(Debug)]
+enum ErrorHeader {
+    /// The methods that the path takes.
+    Allow(String),
+    /// After how many seconds to try again.
+    RetryAfter(u64),
+    /// An API key is required.
+    Authenticate,
+}
+
+impl ErrorHeader {
+    fn insert_into(&self, headers: &mut HeaderMap) {
+        match self {
+            Self::Allow(methods) => {
+                headers.extend(HeaderValue::from_str(methods).ok().map(|value| (ALLOW, value)))
+            }
+            Self::RetryAfter(seconds) => _ = headers.insert(RETRY_AFTER, HeaderValue::from(*seconds)),
+            Self::Authenticate => _ = headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+        }
+    }
+}
+
+/// An error of a request.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -18,13 +49,12 @@ pub(crate) struct ApiError {
     /// The field of the request that it is about.
     param: Option<String>,
     code: Option<&'static str>,
-    /// The methods that the path takes, if the request's is not one of them.
-    allowed_methods: Option<String>,
+    header: Option<ErrorHeader>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into(), param: None, code: None, allowed_methods: None }
+        Self { status, kind, message: message.into(), param: None, code: None, header: None }
     }
 
     /// Returns an error about a field of the request.
@@ -50,7 +80,23 @@ impl ApiError {
 
     pub(crate) fn method_not_allowed(message: impl Into<String>, allowed: String) -> Self {
         let error = Self::rejected(StatusCode::METHOD_NOT_ALLOWED, message);
-        Self { allowed_methods: Some(allowed), ..error }
+        Self { header: Some(ErrorHeader::Allow(allowed)), ..error }
+    }
+
+    /// Returns the error of a client whose rate is used up for `wait`.
+    pub(crate) fn rate_limited(message: impl Into<String>, wait: Duration) -> Self {
+        let seconds = (wait.as_secs_f64().ceil() as u64).max(1);
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        Self { header: Some(ErrorHeader::RetryAfter(seconds)), ..error.with_code("rate_limit_exceeded") }
+    }
+
+    pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
+        let error = Self::rejected(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key");
+        Self { header: Some(ErrorHeader::Authenticate), ..error }
+    }
+
+    fn with_code(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
@@ -66,20 +112,27 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "server_error", message)
     }
 
+    /// Returns whether the server, or the client, has too many requests.
+    pub(crate) fn is_overload(&self) -> bool {
+        self.status == StatusCode::TOO_MANY_REQUESTS
+    }
+
     /// Returns the JSON object of the error.
     pub(crate) fn body(&self) -> Value {
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
     }
 
-    pub(crate) fn response(&self) -> Response {
-        let mut response = response::json(self.status, &self.body());
-        if self.status == StatusCode::TOO_MANY_REQUESTS {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    /// Returns the JSON object of the error in a format.
+    pub(crate) fn body_in(&self, format: ErrorFormat) -> Value {
+        match format {
+            ErrorFormat::OpenAi => self.body(),
         }
-        if let Some(allowed) = &self.allowed_methods {
-            response
-                .headers_mut()
-                .extend(HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed)));
+    }
+
+    pub(crate) fn response(&self, format: ErrorFormat) -> Response {
+        let mut response = response::json(self.status, &self.body_in(format));
+        if let Some(header) = &self.header {
+            header.insert_into(response.headers_mut());
         }
         response
     }
@@ -113,7 +166,7 @@ impl FieldNames {
                 };
                 (field, error.message().to_owned())
             }
-            "prompt" | "tokens" => (self.prompt.to_owned(), joined(rest, error.message())),
+            "prompt" | "tokens" | "token" => (self.prompt.to_owned(), joined(rest, error.message())),
             "structured_output" | "json_schema" | "regex" | "gbnf" | "lark" | "choice" | "grammar" => {
                 (self.structured_output.to_owned(), joined(rest, error.message()))
             }
@@ -143,9 +196,10 @@ impl From<Error> for ApiError {
             },
             // Of the engine, not of its queue.
             ErrorKind::Overloaded if error.location() == "engine" => Self::shutting_down(),
-            ErrorKind::Overloaded => {
-                Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.message())
-            }
+            ErrorKind::Overloaded => Self {
+                header: Some(ErrorHeader::RetryAfter(1)),
+                ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.message())
+            },
             ErrorKind::Memory => Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message),
             ErrorKind::Canceled => Self::shutting_down(),
             _ => Self::internal(message),

@@ -1,6 +1,6 @@
 //! An HTTP server for models, on one engine: requests of all clients share forward passes.
 //!
-//! - [`Server`] listens on a loopback address and answers until its [`ShutdownHandle`] is used.
+//! - [`Server`] listens on an address and answers until its [`ShutdownHandle`] is used.
 //! - [`ServedModel`] is a model under the name by which requests select it.
 //! - [`load`] measures this and other servers under load.
 //!
@@ -14,27 +14,35 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 //!
-//! `routes.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API. One thread reads and
+//! `routes/table.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API. One thread reads and
 //! writes all sockets; two others tokenize and render chat templates; the engine's thread and the thread pool compute.
 //! `/health` and `/metrics` wait for none of them.
 //!
 //! A client cannot make the server read files or open connections. Requests from web pages of other origins, and those
-//! that name another host, are rejected. Prompts are not logged.
+//! that name another host, are rejected unless they are allowed. Prompts are not logged.
 #![forbid(unsafe_code)]
 
 mod body;
+mod call;
 mod client_stream;
+mod clients;
 mod error;
 mod guard;
 mod listener;
 pub mod load;
 mod metrics;
 mod models;
+mod multipart;
 mod openai;
+mod options;
 mod response;
 mod routes;
 mod server_sent_events;
 mod state;
+mod tasks;
+mod workers;
 
-pub use listener::{Server, ServerOptions, ShutdownHandle};
+pub use clients::{ApiKeys, NewApiKey};
+pub use listener::{Server, ShutdownHandle};
 pub use models::ServedModel;
+pub use options::ServerOptions;

@@ -1,7 +1,7 @@
 //! Connections: accepting them, their limits, and the end of the server.
 
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::client_stream::ClientStream;
 use crate::models::{ModelRegistry, ServedModel};
+use crate::options::ServerOptions;
 use crate::routes;
 use crate::state::ServerState;
 
@@ -28,54 +29,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The response to connections beyond the limit.
 const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n";
-
-/// Options for a server.
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    /// Where it listens; must be a loopback address. Port 0 selects a free one.
-    pub address: SocketAddr,
-    /// The number of compute threads; 0: as many as the first model was opened with.
-    pub threads: usize,
-    /// The memory for the KV caches and activations of all decoders, in bytes; `None`: no limit.
-    pub memory_budget: Option<usize>,
-    /// The maximum number of open connections; more are answered with status 503.
-    pub max_connections: usize,
-    /// The maximum number of tokens that a request may generate.
-    pub max_tokens: usize,
-    /// How long running requests may take after the shutdown began.
-    pub drain_timeout: Duration,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        Self {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
-            threads: 0,
-            memory_budget: None,
-            max_connections: 512,
-            max_tokens: usize::MAX,
-            drain_timeout: Duration::from_secs(30),
-        }
-    }
-}
-
-impl ServerOptions {
-    /// Checks the options, as [`Server::bind`] does.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Argument`](siskin::ErrorKind::Argument) for an address that is not a loopback address.
-    pub fn check(&self) -> Result<()> {
-        if self.address.ip().is_loopback() {
-            return Ok(());
-        }
-        let message = format!(
-            "{} is reachable from other machines, and the server has no authentication; listen on 127.0.0.1, behind \
-             a proxy that adds it",
-            self.address.ip()
-        );
-        Err(Error::argument("address", message))
-    }
-}
 
 /// Listens on an address, and answers requests.
 pub struct Server {
@@ -102,7 +55,7 @@ impl Server {
     /// Listens on the address of `options`. Connections wait until [`Server::run`].
     ///
     /// # Errors
-    /// [`ErrorKind::Argument`](siskin::ErrorKind::Argument) for an address that is not a loopback address, and for two
+    /// [`ErrorKind::Argument`](siskin::ErrorKind::Argument) for an address that other machines reach without keys, and for two
     /// models of the same name; [`ErrorKind::Io`](siskin::ErrorKind::Io) if the address is in use;
     /// [`ErrorKind::Unsupported`](siskin::ErrorKind::Unsupported) for models that are neither decoders nor encoders.
     pub fn bind(options: &ServerOptions, models: Vec<ServedModel>) -> Result<Self> {
@@ -116,7 +69,7 @@ impl Server {
             drive: Drive::Thread,
             memory_budget: options.memory_budget,
         };
-        let state = ServerState::new(ModelRegistry::new(models, engine)?, options.max_tokens);
+        let state = ServerState::new(ModelRegistry::new(models, engine)?, routes::description(), options);
         Ok(Self { listener, address, options: options.clone(), state: Arc::new(state) })
     }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use siskin::serving::{PrefixStoreStats, SchedulerStats, StreamTimes};
 use siskin::{Error, ErrorKind};
 
+use crate::error::ApiError;
+
 /// The upper bound of the first bucket of a histogram; each further one is twice as large.
 const FIRST_BOUND: Duration = Duration::from_micros(500);
 /// Buckets up to 65.5 seconds; slower ones are only in the sum and the count.
@@ -85,8 +87,13 @@ impl ModelMetrics {
         self.finish("abort");
     }
 
-    /// Counts an embedding request.
-    pub(crate) fn record_embedding(&self, is_ok: bool, elapsed: Duration) {
+    /// Counts generated tokens.
+    pub(crate) fn record_generated(&self, tokens: usize) {
+        self.generated_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a request for embeddings, classes, translations and the like.
+    pub(crate) fn record_task(&self, is_ok: bool, elapsed: Duration) {
         self.finish(if is_ok { "stop" } else { "error" });
         self.request_latency.observe(elapsed);
     }
@@ -94,6 +101,13 @@ impl ModelMetrics {
     /// Counts a request that was not submitted, if the reason is that the queue is full.
     pub(crate) fn record_rejection(&self, error: &Error) {
         if error.kind() == ErrorKind::Overloaded {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a request that was not submitted, if the reason is that the queue is full.
+    pub(crate) fn record_refusal(&self, error: &ApiError) {
+        if error.is_overload() {
             self.rejected.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -5,17 +5,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use siskin::encoder::EmbedOptions;
 use siskin::serving::{EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
-use siskin::{AdapterSlot, EncoderOptions, Error, Model, Result, SessionOptions};
+use siskin::speech::Transcriber;
+use siskin::{
+    AdapterSlot, Encoder, EncoderOptions, Error, Model, Result, Seq2Seq, Seq2SeqOptions, SessionOptions,
+};
 
+use crate::clients::Client;
 use crate::error::ApiError;
 use crate::metrics::{self, ModelMetrics, NamedMetrics};
+use crate::workers::Workers;
 
 /// A model under the name by which requests select it.
 pub struct ServedModel {
     /// The name.
     pub name: String,
-    /// The model: a decoder, or an encoder for embeddings. Requests select its adapters by their names, as if they were
-    /// models.
+    /// The model. Requests select its adapters by their names, as if they were models.
     pub model: Model,
     /// The options of a decoder.
     pub options: ServedModelOptions,
@@ -47,10 +51,16 @@ pub(crate) struct RegisteredModel {
 }
 
 /// What requests a model can answer.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum ModelTask {
+    /// Generates text, in batches of the engine.
     Decoder(ModelId),
-    Encoder(EncoderId, EmbedOptions),
+    /// Makes embeddings, in batches of the engine; or classes, labels and relevance scores.
+    Encoder(EncoderId, EmbedOptions, Arc<Workers<Encoder>>),
+    /// Makes texts from texts.
+    Seq2Seq(Arc<Workers<Seq2Seq>>),
+    /// Makes texts from speech.
+    Speech(Arc<Workers<Transcriber>>),
 }
 
 /// All models, on one engine.
@@ -97,14 +107,19 @@ impl ModelRegistry {
         &self.engine
     }
 
-    pub(crate) fn all(&self) -> &[Arc<RegisteredModel>] {
-        &self.models
+    /// Returns the models that a client may use.
+    pub(crate) fn of(&self, client: &Client) -> impl Iterator<Item = &Arc<RegisteredModel>> {
+        self.models.iter().filter(|model| client.may_use(&model.name))
     }
 
-    /// Returns the model of a name.
-    pub(crate) fn find(&self, name: &str) -> std::result::Result<&Arc<RegisteredModel>, ApiError> {
-        self.models.iter().find(|model| model.name == name).ok_or_else(|| {
-            let known: Vec<_> = self.models.iter().map(|model| model.name.as_str()).collect();
+    /// Returns the model of a name, if a client may use it.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        client: &Client,
+    ) -> std::result::Result<Arc<RegisteredModel>, ApiError> {
+        self.of(client).find(|model| model.name == name).map(Arc::clone).ok_or_else(|| {
+            let known: Vec<_> = self.of(client).map(|model| model.name.as_str()).collect();
             ApiError::model_not_found(name, &known)
         })
     }
@@ -112,10 +127,7 @@ impl ModelRegistry {
     /// Returns the page of metrics.
     pub(crate) fn metrics(&self) -> String {
         // Requests with adapters are in the queue of their base model.
-        let decoder = |model: &Arc<RegisteredModel>| match model.task {
-            ModelTask::Decoder(id) if model.parent.is_none() => Some(id),
-            ModelTask::Decoder(_) | ModelTask::Encoder(..) => None,
-        };
+        let decoder = |model: &Arc<RegisteredModel>| model.decoder().ok().filter(|_| model.parent.is_none());
         let all: Vec<NamedMetrics<'_>> = self
             .models
             .iter()
@@ -131,10 +143,22 @@ impl ModelRegistry {
 }
 
 impl ModelTask {
-    fn with_adapter(self, adapter: AdapterSlot) -> Self {
+    fn with_adapter(&self, adapter: AdapterSlot) -> Self {
         match self {
-            Self::Decoder(_) => self,
-            Self::Encoder(id, options) => Self::Encoder(id, EmbedOptions { adapter, ..options }),
+            Self::Decoder(_) | Self::Seq2Seq(_) | Self::Speech(_) => self.clone(),
+            Self::Encoder(id, options, workers) => {
+                Self::Encoder(*id, EmbedOptions { adapter, ..*options }, Arc::clone(workers))
+            }
+        }
+    }
+
+    /// Returns what the model does, for error messages.
+    fn what(&self) -> &'static str {
+        match self {
+            Self::Decoder(_) => "generates text (/v1/chat/completions, /v1/completions)",
+            Self::Encoder(..) => "is an encoder (/v1/embeddings, /v1/classify, /v1/rerank or /v1/tag)",
+            Self::Seq2Seq(_) => "makes texts from texts (/v1/translate, /v1/summarize)",
+            Self::Speech(_) => "transcribes speech (/v1/audio/transcriptions)",
         }
     }
 }
@@ -149,40 +173,76 @@ impl RegisteredModel {
     pub(crate) fn decoder(&self) -> std::result::Result<ModelId, ApiError> {
         match self.task {
             ModelTask::Decoder(id) => Ok(id),
-            ModelTask::Encoder(..) => {
-                let message = format!("`{}` is an encoder: it makes embeddings (/v1/embeddings)", self.name);
-                Err(ApiError::invalid("model", message))
-            }
+            _ => Err(self.is_for_other_tasks()),
         }
+    }
+
+    fn is_for_other_tasks(&self) -> ApiError {
+        ApiError::invalid("model", format!("`{}` {}", self.name, self.task.what()))
     }
 
     /// Returns the encoder, and the options that it was trained with.
     pub(crate) fn encoder(&self) -> std::result::Result<(EncoderId, EmbedOptions), ApiError> {
-        match self.task {
-            ModelTask::Encoder(id, options) => Ok((id, options)),
-            ModelTask::Decoder(_) => {
-                let message = format!("`{}` generates text; embeddings need an encoder", self.name);
-                Err(ApiError::invalid("model", message))
-            }
+        match &self.task {
+            ModelTask::Encoder(id, options, _) => Ok((*id, *options)),
+            _ => Err(self.is_for_other_tasks()),
+        }
+    }
+
+    /// Returns the encoders with the model's head.
+    pub(crate) fn heads(&self) -> std::result::Result<&Arc<Workers<Encoder>>, ApiError> {
+        match &self.task {
+            ModelTask::Encoder(_, _, workers) => Ok(workers),
+            _ => Err(self.is_for_other_tasks()),
+        }
+    }
+
+    pub(crate) fn seq2seq(&self) -> std::result::Result<&Arc<Workers<Seq2Seq>>, ApiError> {
+        match &self.task {
+            ModelTask::Seq2Seq(workers) => Ok(workers),
+            _ => Err(self.is_for_other_tasks()),
+        }
+    }
+
+    pub(crate) fn speech(&self) -> std::result::Result<&Arc<Workers<Transcriber>>, ApiError> {
+        match &self.task {
+            ModelTask::Speech(workers) => Ok(workers),
+            _ => Err(self.is_for_other_tasks()),
         }
     }
 }
 
 /// Adds a model to the engine; returns what it can do, and its maximum length.
 fn register(engine: &Engine, model: &Model, options: &ServedModelOptions) -> Result<(ModelTask, usize)> {
+    let SessionOptions { cache, batch, .. } = options.session;
+    let max_waiting = options.scheduling.max_waiting;
     if model.graphs().encoder.is_none() {
         let id = engine.add_model(model, options)?;
         return Ok((ModelTask::Decoder(id), engine.context_length(id).unwrap_or_default()));
     }
-    if model.graphs().decoder.is_some() {
-        let message =
-            "encoder-decoder models are not served yet; use `siskin translate`, `summarize` or `transcribe`";
-        return Err(Error::unsupported("model", message));
+    if model.can_transcribe() {
+        // Before the first request, so that the server does not start with a model that it cannot use.
+        let attached = engine.attach(model)?;
+        Transcriber::new(&attached, cache)?;
+        let create = move || Transcriber::new(&attached, cache);
+        let workers = Workers::new(create, Transcriber::cancel_handle, max_waiting);
+        return Ok((ModelTask::Speech(Arc::new(workers)), model.config().context));
     }
-    let SessionOptions { cache, batch, .. } = options.session;
+    if model.graphs().decoder.is_some() {
+        let attached = engine.attach(model)?;
+        let seq2seq = Seq2SeqOptions { cache, ..Seq2SeqOptions::default() };
+        attached.seq2seq(seq2seq)?;
+        let workers = Workers::new(move || attached.seq2seq(seq2seq), Seq2Seq::cancel_handle, max_waiting);
+        return Ok((ModelTask::Seq2Seq(Arc::new(workers)), model.config().context));
+    }
     let encoder = EncoderOptions { cache, batch, head: false, ..EncoderOptions::default() };
     let id = engine.add_encoder(model, encoder)?;
-    Ok((ModelTask::Encoder(id, EmbedOptions::of(model)?), engine.max_text_tokens(id).unwrap_or_default()))
+    let (engine_of, model_of) = (engine.clone(), model.clone());
+    let with_head = EncoderOptions { head: true, ..encoder };
+    let create = move || engine_of.encoder(&model_of, with_head);
+    let workers = Arc::new(Workers::new(create, Encoder::cancel_handle, max_waiting));
+    let task = ModelTask::Encoder(id, EmbedOptions::of(model)?, workers);
+    Ok((task, engine.max_text_tokens(id).unwrap_or_default()))
 }
 
 fn fingerprint(model: &Model, adapter: AdapterSlot, options: &ServedModelOptions) -> String {

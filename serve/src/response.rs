@@ -53,6 +53,13 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     whole(status, "application/json", bytes)
 }
 
+/// Returns a response without a body.
+pub(crate) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(ResponseBody::Whole(None));
+    *response.status_mut() = status;
+    response
+}
+
 /// Returns a text response.
 pub(crate) fn text(content_type: &'static str, text: String) -> Response {
     whole(StatusCode::OK, content_type, text.into_bytes())

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
+use crate::clients::ApiKeys;
 use crate::error::ApiError;
+use crate::guard::Guard;
 use crate::models::ModelRegistry;
+use crate::options::ServerOptions;
 
 /// Threads that tokenize, render chat templates and write long responses.
 const BLOCKING_THREADS: usize = 2;
@@ -14,15 +18,33 @@ pub(crate) struct ServerState {
     pub(crate) models: ModelRegistry,
     /// The maximum number of tokens that a request may generate.
     pub(crate) max_tokens: usize,
+    /// The description of the routes, in the format of OpenAPI.
+    pub(crate) description: Value,
+    pub(crate) guard: Guard,
+    /// The keys that clients need; `None`: they need none.
+    pub(crate) api_keys: Option<Arc<ApiKeys>>,
     is_shutting_down: watch::Sender<bool>,
     /// A permit for each thread of blocking work.
     blocking: Arc<Semaphore>,
 }
 
 impl ServerState {
-    pub(crate) fn new(models: ModelRegistry, max_tokens: usize) -> Self {
-        let blocking = Arc::new(Semaphore::new(BLOCKING_THREADS));
-        Self { models, max_tokens, is_shutting_down: watch::Sender::new(false), blocking }
+    pub(crate) fn new(models: ModelRegistry, description: Value, options: &ServerOptions) -> Self {
+        let has_keys = options.api_keys.is_some();
+        Self {
+            models,
+            max_tokens: options.max_tokens,
+            description,
+            guard: Guard {
+                hosts: options.allowed_hosts.clone(),
+                allows_addresses: !options.address.ip().is_loopback(),
+                allows_any_host: has_keys,
+                origins: options.allowed_origins.clone(),
+            },
+            api_keys: options.api_keys.clone(),
+            is_shutting_down: watch::Sender::new(false),
+            blocking: Arc::new(Semaphore::new(BLOCKING_THREADS)),
+        }
     }
 
     /// Begins the shutdown.

@@ -318,6 +318,7 @@ fn read(stream: GenerationStream, pause: Option<Duration>) -> Option<Vec<AnswerT
     let mut tokens = Vec::new();
     for event in stream {
         match event {
+            GenerationEvent::Prompt { .. } => {}
             GenerationEvent::Token { token, .. } => {
                 tokens.push((token.id, token.log_probability.to_bits()));
                 pause.into_iter().for_each(thread::sleep);

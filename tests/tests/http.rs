@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use siskin::sample::SamplerOptions;
 use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions};
 use siskin::{CpuFeatures, DeviceKind, GenerateOptions, GenerationStep, Model, ModelOptions, SessionOptions};
-use siskin_serve::{ServedModel, Server, ServerOptions, ShutdownHandle};
+use siskin_serve::{ApiKeys, ServedModel, Server, ServerOptions, ShutdownHandle};
 use siskin_tests::golden::{load, model};
 use siskin_tests::random_adapters;
 use siskin_tests::temp_folder::TempFolder;
@@ -32,9 +33,18 @@ impl Running {
     }
 
     pub(super) fn serve(options: ServerOptions, served: ServedModel) -> Self {
-        let options = ServerOptions { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..options };
-        let server = Server::bind(&options, vec![served]).unwrap();
-        let (address, shutdown) = (server.address(), server.shutdown_handle());
+        Self::serve_all(options, vec![served])
+    }
+
+    pub(super) fn serve_all(options: ServerOptions, served: Vec<ServedModel>) -> Self {
+        let address = match options.address.ip().is_loopback() {
+            true => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            false => options.address,
+        };
+        let options = ServerOptions { address, ..options };
+        let server = Server::bind(&options, served).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.address().port()));
+        let shutdown = server.shutdown_handle();
         let thread = Some(std::thread::spawn(move || server.run()));
         Self { address, shutdown, thread }
     }
@@ -224,7 +234,8 @@ fn malformed_requests_get_errors() {
         (json("{\"model\": \"tiny\", \"prompt\": [1]"), 400, "invalid JSON"),
         (json(&deep), 400, "invalid JSON"),
         (request("POST", "/v1/completions", b"{\"model\": \"\xff\"}"), 400, "not UTF-8"),
-        (json("{}"), 400, "model: missing"),
+        (json("{}"), 400, "prompt: missing"),
+        (json(r#"{"model": 5}"#), 400, "model: expected a string"),
         (json(r#"{"model": "tiny"}"#), 400, "prompt: missing"),
         (json(r#"{"model": "tiny", "prompt": {"a": 1}}"#), 400, "expected a text"),
         (json(r#"{"model": "tiny", "prompt": [1], "bogus": 1}"#), 400, "unknown field `bogus`"),
@@ -250,13 +261,16 @@ fn malformed_requests_get_errors() {
         (json(r#"{"model": "tiny", "prompt": "text"}"#), 500, "tokenizer"),
         (json(r#"{"model": "tiny", "prompt": [1], "logit_bias": {"-1": 1}}"#), 400, "not a token id"),
         (request("POST", "/v1/completions", &long), 413, "exceeds"),
-        (raw("GET /health HTTP/1.1\nconnection: close\n\n"), 403, "Host"),
-        (raw("GET /health HTTP/1.1\nhost: evil.example\nconnection: close\n\n"), 403, "only answers"),
+        (raw("GET /v1/models HTTP/1.1\nconnection: close\n\n"), 403, "Host"),
+        (raw("GET /v1/models HTTP/1.1\nhost: evil.example\nconnection: close\n\n"), 403, "does not answer"),
         (
-            raw("GET /health HTTP/1.1\nhost: localhost\norigin: http://evil.example\nconnection: close\n\n"),
+            raw(
+                "GET /v1/models HTTP/1.1\nhost: localhost\norigin: http://evil.example\nconnection: close\n\n",
+            ),
             403,
             "origins",
         ),
+        (raw("GET /health HTTP/1.0\n\n"), 200, "ok"),
         (raw("GET /health HTTP/9.9\nhost: localhost\n\n"), 400, ""),
         (raw("garbage\n\n"), 400, ""),
         (raw(&format!("GET /health HTTP/1.1\nhost: localhost\nx: {}\n\n", "x".repeat(1 << 17))), 431, ""),
@@ -276,6 +290,135 @@ fn malformed_requests_get_errors() {
         assert!(response.contains(message), "{start}\n{response}");
     }
     assert_eq!(status(&server.exchange(&request("GET", "/health", b""))), 200);
+}
+
+#[test]
+fn prompts_are_echoed_with_their_log_probabilities() {
+    let scheduling = SchedulingOptions { max_running: 2, ..SchedulingOptions::default() };
+    let server = Running::start(ServerOptions::default(), scheduling);
+    let prompt: Vec<u32> = (0..40).map(|index| index * 7 % 50).collect();
+    // A session that scores the prompt token by token.
+    let mut session = tiny().session(SessionOptions::default()).unwrap();
+    let mut expected = vec![Value::Null];
+    session
+        .score(&prompt, &mut |index, logits| {
+            let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+            if let Some(next) = prompt.get(index + 1) {
+                expected.push(json!(f64::from(logits[*next as usize]) - sum.ln()));
+            }
+        })
+        .unwrap();
+    let generated = server.post("/v1/completions", &completion(&prompt, 3, 5)).1["choices"][0].clone();
+    let mut body = completion(&prompt, 3, 5);
+    (body["echo"], body["logprobs"]) = (true.into(), 2.into());
+    // Whether its prompt is cached or not, and alone or beside others.
+    let check = || {
+        let (status, response) = server.post("/v1/completions", &body);
+        assert_eq!(status, 200, "{response}");
+        let logprobs = &response["choices"][0]["logprobs"];
+        let scores = logprobs["token_logprobs"].as_array().unwrap();
+        assert_eq!(scores.len(), 45);
+        for (score, expected) in scores.iter().zip(&expected) {
+            let close = |score: f64| (score - expected.as_f64().unwrap()).abs() < 1e-4;
+            assert!(score.as_f64().map_or(expected.is_null(), close), "{score} is not {expected}");
+        }
+        assert_eq!(scores[40..], generated["logprobs"]["token_logprobs"].as_array().unwrap()[..]);
+        let top = logprobs["top_logprobs"].as_array().unwrap();
+        assert!(top[0].is_null() && top[1..].iter().all(Value::is_object), "{top:?}");
+        assert_eq!(response["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+        scores.clone()
+    };
+    let first = check();
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (0..4).map(|_| scope.spawn(check)).collect();
+        others.into_iter().for_each(|other| assert_eq!(other.join().unwrap(), first));
+    });
+    body["max_tokens"] = 0.into();
+    let (_, response) = server.post("/v1/completions", &body);
+    assert_eq!(response["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap()[..], first[..40]);
+    assert_eq!(response["usage"]["completion_tokens"], 0);
+    (body["stream"], body["max_tokens"]) = (true.into(), 5.into());
+    let response = server.exchange(&request("POST", "/v1/completions", body.to_string().as_bytes()));
+    let events = response.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let streamed: Vec<Value> = events
+        .flat_map(|event| {
+            let event: Value = serde_json::from_str(&format!("{{{event}")).unwrap();
+            event["choices"][0]["logprobs"]["token_logprobs"].as_array().cloned().unwrap_or_default()
+        })
+        .collect();
+    assert_eq!(streamed, first);
+    body["echo"] = false.into();
+    body["max_tokens"] = 0.into();
+    assert_eq!(server.post("/v1/completions", &body).0, 400, "nothing to do");
+}
+
+#[test]
+fn keys_are_required_and_limited() {
+    let [one, two] = ["one", "two"].map(|name| ApiKeys::generate(name).unwrap());
+    let text = format!("{}requests_per_minute = 2\n{}models = [\"other\"]\n", one.entry, two.entry);
+    let options = ServerOptions {
+        api_keys: Some(Arc::new(ApiKeys::parse(&text).unwrap())),
+        address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        ..ServerOptions::default()
+    };
+    let server = Running::start(options, SchedulingOptions::default());
+    let body = completion(&[1, 2, 3], 1, 2).to_string();
+    let post = |header: &str| {
+        let request = format!(
+            "POST /v1/completions HTTP/1.1\r\nhost: any.example\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        server.exchange(request.as_bytes())
+    };
+    let bearer = |key: &str| post(&format!("Authorization: Bearer {key}\r\n"));
+    for response in [post(""), bearer("sk-siskin-0"), post("authorization: Basic abc\r\n")] {
+        assert_eq!(status(&response), 401, "{response}");
+        assert!(response.contains("www-authenticate: Bearer") && response.contains("invalid_api_key"));
+    }
+    let response = bearer(&one.key);
+    assert_eq!(status(&response), 200, "{response}");
+    assert!(response.contains("x-ratelimit-remaining-requests: 1\r\n"), "{response}");
+    assert_eq!(status(&post(&format!("x-api-key: {}\r\n", one.key))), 200);
+    let response = bearer(&one.key);
+    assert_eq!(status(&response), 429, "{response}");
+    assert!(response.contains("retry-after: ") && response.contains("rate_limit_exceeded"), "{response}");
+    let response = bearer(&two.key);
+    assert_eq!(status(&response), 404, "{response}");
+    assert!(!response.contains("tiny`,"), "the models of other keys are not listed: {response}");
+    for public in ["/health", "/version", "/openapi.json"] {
+        assert_eq!(status(&server.exchange(&request("GET", public, b""))), 200, "{public}");
+    }
+    assert_eq!(status(&server.exchange(&request("GET", "/metrics", b""))), 401);
+}
+
+#[test]
+fn other_machines_need_keys() {
+    let mut options =
+        ServerOptions { address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), ..ServerOptions::default() };
+    assert!(options.check().unwrap_err().to_string().contains("--api-key-file"));
+    options.allows_anyone = true;
+    options.allowed_origins = vec!["http://app.example".to_owned()];
+    let server = Running::serve(options, ServedModel::new("tiny", tiny()));
+    let get = |headers: &str| {
+        let request = format!("GET /v1/models HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
+        server.exchange(request.as_bytes())
+    };
+    assert_eq!(status(&get("host: 192.168.1.5:8080\r\n")), 200, "an address is not a name");
+    assert_eq!(status(&get("host: evil.example\r\n")), 403);
+    let response = get("host: localhost\r\norigin: http://app.example\r\nx-request-id: abc\r\n");
+    assert!(response.contains("access-control-allow-origin: http://app.example\r\n"), "{response}");
+    assert!(response.contains("x-request-id: abc\r\n"), "{response}");
+    let preflight = |origin: &str| {
+        let request = format!(
+            "OPTIONS /v1/models HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\norigin: {origin}\r\n\
+             access-control-request-method: POST\r\n\r\n"
+        );
+        server.exchange(request.as_bytes())
+    };
+    assert_eq!(status(&preflight("http://app.example")), 204);
+    let response = preflight("http://evil.example");
+    assert_eq!(status(&response), 403, "{response}");
+    assert!(!response.contains("access-control-allow-origin"), "{response}");
 }
 
 #[test]

@@ -115,6 +115,7 @@ fn generated(stream: GenerationStream) -> (Vec<Generated>, StreamEnd) {
     let mut all = Vec::new();
     for event in stream {
         match event {
+            GenerationEvent::Prompt { .. } => {}
             GenerationEvent::Token { token, .. } => all.push((token.id, token.log_probability.to_bits())),
             GenerationEvent::End { end, .. } => return (all, end),
         }
@@ -170,6 +171,7 @@ pub(crate) fn compare_with(
         let at = random.next(open.len());
         let Some((request, stream, tokens)) = open.get_mut(at) else { continue };
         match stream.next_event().unwrap() {
+            GenerationEvent::Prompt { .. } => {}
             GenerationEvent::Token { token, .. } => {
                 tokens.push((token.id, token.log_probability.to_bits()));
             }

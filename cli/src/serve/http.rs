@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Args;
@@ -10,16 +11,23 @@ use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
 use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{Error, KvBudget, Model, Result};
-use siskin_serve::{ServedModel, Server, ServerOptions};
+use siskin_serve::{ApiKeys, ServedModel, Server, ServerOptions};
 
 /// How long a request stays whose client does not read.
 const PAUSE_LIMIT: Duration = Duration::from_secs(30);
+
+/// How many rows of a pass can have logits: prompts are scored in chunks of this size.
+const OUTPUT_ROWS: usize = 64;
 
 /// Answers requests until the program is interrupted.
 pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()> {
     let options = ServerOptions {
         address: SocketAddr::new(args.host, args.port),
         threads: args.model_args.threads,
+        api_keys: args.api_key_file.as_ref().map(ApiKeys::read).transpose()?.map(Arc::new),
+        allows_anyone: args.insecure,
+        allowed_hosts: args.allow_host.clone(),
+        allowed_origins: args.allow_origin.clone(),
         memory_budget: args.memory_budget.map(|megabytes| megabytes.saturating_mul(1 << 20)),
         max_tokens: args.max_tokens.unwrap_or(usize::MAX),
         ..ServerOptions::default()
@@ -61,6 +69,7 @@ fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModel
     Ok(ServedModelOptions {
         session: args.context.session(&args.model_args, &SamplerArgs::default(), &[])?,
         kv_budget,
+        output_rows: OUTPUT_ROWS,
         draft,
         disk_cache: args.prefix_cache_dir.clone().map(|folder| DiskCacheOptions {
             folder,

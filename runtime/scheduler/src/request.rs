@@ -77,6 +77,10 @@ pub struct RequestSpec {
     pub timeout: Option<Duration>,
     /// The sequence that the tokens are appended to; `None`: one of its own, which can begin with a cached prefix.
     pub append_to: Option<SequenceEnd>,
+    /// The sampler gets the logits of all tokens ([`RequestSampler::score`]), so that no cached prefix is used.
+    ///
+    /// [`RequestSampler::score`]: crate::engine::RequestSampler::score
+    pub scores_prompt: bool,
 }
 
 impl RequestSpec {
@@ -164,6 +168,8 @@ pub struct RequestState {
     pub is_paused: bool,
     /// How many of the last tokens needed no logits. They are processed together with the token before them.
     pub forced: usize,
+    /// The tokens of its prompt need logits.
+    pub scores_prompt: bool,
     /// How often its draft tokens are right.
     pub(crate) acceptance: Acceptance,
     /// Passes since draft tokens were last used, of those that had any.

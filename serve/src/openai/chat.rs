@@ -1,10 +1,8 @@
 //! `POST /v1/chat/completions`.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use hyper::StatusCode;
-use hyper::body::Bytes;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use siskin::chat::{ChatOptions, ChatPrompt, ResponseParser};
@@ -17,15 +15,16 @@ use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
 use super::{ResponseHeader, log_probabilities, structured_output};
 use crate::body;
+use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
 use crate::response::{self, Response};
 use crate::server_sent_events::EventStream;
-use crate::state::ServerState;
 
 /// Answers a request.
-pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
+pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
+    let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
-    let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
+    let model = call.take_model(&mut fields)?;
     model.decoder()?;
     let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
     let output = structured_output::take(&mut fields)?;
@@ -44,12 +43,12 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     let mut sampling = SamplingFields::take(fields)?;
     sampling.limit(max_completion_tokens);
     let opened = model.model.clone();
-    let chat = state.run_blocking(move || opened.chat(&messages, &options)).await?;
+    let chat = call.state.run_blocking(move || opened.chat(&messages, &options)).await?;
     let chat = chat.map_err(|error| names.locate(error))?;
-    let mut variants = sampling.variants(top, None, state.max_tokens, &model.model)?;
+    let mut variants = sampling.variants(top, None, false, &call, &model.model)?;
     variants.iter_mut().for_each(|request| request.set_chat(&chat));
     let prompt = PromptInput::Tokens(chat.tokens.clone());
-    let choices = Choices::submit(state, &model, vec![prompt], variants, names).await?;
+    let choices = Choices::submit(&call, &model, vec![prompt], variants, names).await?;
     let renderer = ChatRenderer::new(&chat, choices.count(), top.is_some());
     if !streaming.is_on {
         return renderer.whole(choices).await;
@@ -81,7 +80,7 @@ fn reject_unsupported(fields: &mut JsonFields<'_>) -> Result<(), ApiError> {
 }
 
 /// Returns the messages for the chat template.
-fn messages(list: &[&RawValue]) -> Result<Vec<Message>, ApiError> {
+pub(crate) fn messages(list: &[&RawValue]) -> Result<Vec<Message>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "expected at least one message"));
     }
@@ -166,6 +165,7 @@ impl ChatRenderer {
         while let Some(event) = choices.next_event().await {
             let (index, event) = event?;
             match event {
+                ChoiceEvent::Prompt { .. } => {}
                 ChoiceEvent::Token { token, text, top } => {
                     self.parsers[index]
                         .push(&text)
@@ -207,6 +207,7 @@ impl ChatRenderer {
 impl ChunkRenderer for ChatRenderer {
     fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
         let (text, entry, finish_reason) = match event {
+            ChoiceEvent::Prompt { .. } => return,
             ChoiceEvent::Token { token, text, top } => {
                 let tokenizer = choices.model().model.tokenizer().ok();
                 let entry = || log_probabilities::chat_entry(tokenizer, token, &top);

@@ -10,20 +10,24 @@ use serde_json::{Value, json};
 use siskin::FinishReason;
 use siskin::sample::SampledToken;
 use siskin::serving::{
-    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, StreamEnd, StreamUsage,
+    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, StreamEnd, StreamUsage,
 };
 
+use crate::call::Call;
+use crate::clients::Client;
 use crate::error::{ApiError, FieldNames};
 use crate::models::RegisteredModel;
 use crate::server_sent_events::EventSource;
-use crate::state::ServerState;
 
 /// The choices of all prompts of a response. Dropping it cancels them.
 pub(super) struct Choices {
     model: Arc<RegisteredModel>,
+    client: Client,
     choices: Vec<Choice>,
     /// The number of choices for each prompt, which follow each other.
     per_prompt: usize,
+    /// The tokens of each prompt.
+    prompts: Vec<Vec<u32>>,
     /// What each prompt used.
     usage: Vec<StreamUsage>,
 }
@@ -37,15 +41,26 @@ struct Choice {
 
 /// An event of a choice.
 pub(super) enum ChoiceEvent {
-    Token { token: SampledToken, text: String, top: Vec<SampledToken> },
-    End { text: String, finish_reason: &'static str },
+    /// The tokens of the prompt from the second on.
+    Prompt {
+        tokens: Vec<PromptToken>,
+    },
+    Token {
+        token: SampledToken,
+        text: String,
+        top: Vec<SampledToken>,
+    },
+    End {
+        text: String,
+        finish_reason: &'static str,
+    },
 }
 
 impl Choices {
     /// Submits a request for each prompt and each of `variants`, which differ in their seeds. Prompts are tokenized on
     /// another thread.
     pub(super) async fn submit(
-        state: &Arc<ServerState>,
+        call: &Call,
         model: &Arc<RegisteredModel>,
         prompts: Vec<PromptInput>,
         variants: Vec<GenerationRequest>,
@@ -57,9 +72,11 @@ impl Choices {
             let message = format!("{count} choices requested; the limit is {}", model.max_requests);
             return Err(ApiError::invalid(if per_prompt > 1 { "n" } else { "prompt" }, message));
         }
-        let (engine, adapter) = (state.models.engine().clone(), model.adapter_name());
+        call.client.begin_request()?;
+        let (engine, adapter) = (call.state.models.engine().clone(), model.adapter_name());
         let submit = move || {
             let mut streams = Vec::with_capacity(count);
+            let mut tokenized = Vec::with_capacity(prompts.len());
             for prompt in prompts {
                 let tokens = engine.tokenize(id, &prompt)?;
                 for variant in &variants {
@@ -69,11 +86,12 @@ impl Choices {
                     // If one fails, those before it are dropped, which cancels them.
                     streams.push(engine.submit(id, request)?);
                 }
+                tokenized.push(tokens);
             }
-            Ok(streams)
+            Ok((streams, tokenized))
         };
-        let submitted: siskin::Result<Vec<_>> = state.run_blocking(submit).await?;
-        let streams = submitted.map_err(|error| {
+        let submitted: siskin::Result<(Vec<_>, Vec<_>)> = call.state.run_blocking(submit).await?;
+        let (streams, prompts) = submitted.map_err(|error| {
             model.metrics.record_rejection(&error);
             names.locate(error)
         })?;
@@ -85,11 +103,28 @@ impl Choices {
         model.metrics.record_prompt(usage.iter().map(|usage| usage.prompt_tokens).sum());
         let choice = |stream| Choice { stream, last_token: None, has_ended: false };
         let choices = streams.into_iter().map(choice).collect();
-        Ok(Self { model: Arc::clone(model), choices, per_prompt, usage })
+        Ok(Self {
+            model: Arc::clone(model),
+            client: call.client.clone(),
+            choices,
+            per_prompt,
+            prompts,
+            usage,
+        })
     }
 
     pub(super) fn model(&self) -> &RegisteredModel {
         &self.model
+    }
+
+    /// Returns the number of a choice's prompt.
+    pub(super) fn prompt_index(&self, index: usize) -> usize {
+        index / self.per_prompt
+    }
+
+    /// Returns the tokens of a choice's prompt.
+    pub(super) fn prompt(&self, index: usize) -> &[u32] {
+        &self.prompts[self.prompt_index(index)]
     }
 
     pub(super) fn count(&self) -> usize {
@@ -105,6 +140,7 @@ impl Choices {
             let Poll::Ready(Some(event)) = choice.stream.poll_event(context) else { continue };
             let usage = &mut self.usage[index / self.per_prompt];
             let event = match event {
+                GenerationEvent::Prompt { tokens } => Ok((index, ChoiceEvent::Prompt { tokens })),
                 GenerationEvent::Token { token, text, top, time } => {
                     usage.generated_tokens += 1;
                     let gap = choice.last_token.replace(time).map(|before| time.saturating_sub(before));
@@ -153,8 +189,10 @@ impl Choices {
 }
 
 impl Drop for Choices {
-    /// Counts the choices whose client has left.
+    /// Counts the tokens, and the choices whose client has left.
     fn drop(&mut self) {
+        let tokens = |usage: &StreamUsage| usage.prompt_tokens + usage.generated_tokens;
+        self.client.count_tokens(self.usage.iter().map(tokens).sum());
         self.choices
             .iter()
             .filter(|choice| !choice.has_ended)

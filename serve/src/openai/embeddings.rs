@@ -1,22 +1,20 @@
 //! `POST /v1/embeddings`.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::StatusCode;
-use hyper::body::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, EncoderInput, OverflowMode};
 
 use super::TextInput;
 use crate::body;
+use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
 use crate::response::{self, Response};
-use crate::state::ServerState;
 
 /// The maximum number of texts of a request.
 const MAX_TEXTS: usize = 2048;
@@ -29,10 +27,11 @@ enum Encoding {
 }
 
 /// Answers a request.
-pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
+pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let start = Instant::now();
+    let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
-    let model = Arc::clone(state.models.find(&fields.take_required::<String>("model")?)?);
+    let model = call.take_model(&mut fields)?;
     let (id, usual) = model.encoder()?;
     let input: TextInput = fields.take_required("input")?;
     let encoding = fields.take("encoding_format")?.unwrap_or(Encoding::Float);
@@ -58,12 +57,13 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     if !(1..=MAX_TEXTS).contains(&count) {
         return Err(ApiError::invalid("input", format!("expected 1 to {MAX_TEXTS} texts, got {count}")));
     }
-    let engine = state.models.engine().clone();
+    call.client.begin_request()?;
+    let engine = call.state.models.engine().clone();
     let submit = move || match tokens.is_empty() {
         true => engine.embed(id, &texts, &options),
         false => engine.embed_tokens(id, tokens, &options),
     };
-    let submitted = state.run_blocking(submit).await?;
+    let submitted = call.state.run_blocking(submit).await?;
     let names = FieldNames { prompt: "input", structured_output: "" };
     let mut embedding = submitted.map_err(|error| {
         model.metrics.record_rejection(&error);
@@ -71,8 +71,9 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
     })?;
     let count = embedding.token_count();
     model.metrics.record_prompt(count);
+    call.client.count_tokens(count);
     let outcome = poll_fn(|context| embedding.poll_vectors(context)).await;
-    model.metrics.record_embedding(outcome.is_ok(), start.elapsed());
+    model.metrics.record_task(outcome.is_ok(), start.elapsed());
     let vectors = outcome?;
     let respond = move || {
         let data: Vec<Value> =
@@ -81,7 +82,7 @@ pub(crate) async fn answer(state: &Arc<ServerState>, body: Bytes) -> Result<Resp
         let list = json!({"object": "list", "model": model.name, "data": data, "usage": usage});
         response::json(StatusCode::OK, &list)
     };
-    state.run_blocking(respond).await
+    call.state.run_blocking(respond).await
 }
 
 fn object(index: usize, vector: &[f32], encoding: Encoding) -> Value {

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 use siskin::sample::SampledToken;
+use siskin::serving::PromptToken;
 use siskin::tokenizer::Tokenizer;
 
 /// A token as bytes, and as text in which U+FFFD replaces invalid bytes.
-fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> (Vec<u8>, String) {
+pub(super) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> (Vec<u8>, String) {
     let bytes = tokenizer.and_then(|tokenizer| tokenizer.piece(id, true).ok()).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     (bytes.into_owned(), text)
@@ -35,14 +36,32 @@ pub(super) struct CompletionLogProbabilities {
 
 impl CompletionLogProbabilities {
     pub(super) fn push(&mut self, tokenizer: Option<&Tokenizer>, token: SampledToken, top: &[SampledToken]) {
-        let (_, text) = token_text(tokenizer, token.id);
-        self.offsets.push(self.characters.into());
-        self.characters += text.chars().count();
-        self.tokens.push(text.into());
+        self.push_text(token_text(tokenizer, token.id).1);
         self.log_probabilities.push(finite(token.log_probability));
         let named =
             top.iter().map(|token| (token_text(tokenizer, token.id).1, finite(token.log_probability)));
         self.top.push(Value::Object(named.collect::<Map<_, _>>()));
+    }
+
+    /// Appends the tokens of a prompt, of which nothing precedes the first.
+    pub(super) fn push_prompt(
+        &mut self,
+        tokenizer: Option<&Tokenizer>,
+        first: Option<u32>,
+        rest: &[PromptToken],
+    ) {
+        if let Some(first) = first {
+            self.push_text(token_text(tokenizer, first).1);
+            self.log_probabilities.push(Value::Null);
+            self.top.push(Value::Null);
+        }
+        rest.iter().for_each(|PromptToken { token, top }| self.push(tokenizer, *token, top));
+    }
+
+    fn push_text(&mut self, text: String) {
+        self.offsets.push(self.characters.into());
+        self.characters += text.chars().count();
+        self.tokens.push(text.into());
     }
 
     /// Takes what was pushed since the last call.

@@ -2,6 +2,7 @@
 //!
 //! Fields that change results and are not supported are errors; nothing is ignored but what has no effect here.
 
+pub(crate) mod audio;
 pub(crate) mod chat;
 mod chat_message;
 mod choices;
@@ -13,6 +14,7 @@ pub(crate) mod model_list;
 
 mod sampling;
 mod structured_output;
+mod subtitles;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,13 +26,13 @@ use crate::models::{RegisteredModel, unix_time};
 /// One value, or a list of them.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
-enum OneOrMany<T> {
+pub(crate) enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),
 }
 
 impl<T: Clone> OneOrMany<T> {
-    fn to_vec(&self) -> Vec<T> {
+    pub(crate) fn to_vec(&self) -> Vec<T> {
         match self {
             Self::One(value) => vec![value.clone()],
             Self::Many(values) => values.clone(),
@@ -73,7 +75,7 @@ impl ResponseHeader {
 }
 
 /// Returns an id that no other response of this process has.
-fn response_id(prefix: &str) -> String {
+pub(crate) fn response_id(prefix: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{prefix}-{:08x}{count:08x}", unix_time())

@@ -3,19 +3,21 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use crate::call::Call;
 use crate::error::ApiError;
-use crate::models::{ModelRegistry, RegisteredModel};
+use crate::models::RegisteredModel;
 use crate::response::{self, Response};
 
 /// Returns all models.
-pub(crate) fn list(models: &ModelRegistry) -> Response {
-    let data: Vec<Value> = models.all().iter().map(|model| object(model)).collect();
-    response::json(StatusCode::OK, &json!({"object": "list", "data": data}))
+pub(crate) async fn list(call: Call) -> Result<Response, ApiError> {
+    let data: Vec<Value> = call.state.models.of(&call.client).map(|model| object(model)).collect();
+    Ok(response::json(StatusCode::OK, &json!({"object": "list", "data": data})))
 }
 
 /// Returns a model.
-pub(crate) fn card(models: &ModelRegistry, name: &str) -> Result<Response, ApiError> {
-    Ok(response::json(StatusCode::OK, &object(models.find(name)?)))
+pub(crate) async fn card(call: Call) -> Result<Response, ApiError> {
+    let model = call.model(call.argument(0))?;
+    Ok(response::json(StatusCode::OK, &object(&model)))
 }
 
 fn object(model: &RegisteredModel) -> Value {

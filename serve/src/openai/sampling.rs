@@ -8,9 +8,10 @@ use siskin::Model;
 use siskin::constraint::StructuredOutput;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::sample::SamplerOptions;
-use siskin::serving::{CacheSalt, ClientId, GenerationRequest, PromptInput, RequestClass};
+use siskin::serving::{GenerationRequest, PromptInput, RequestClass};
 
 use super::OneOrMany;
+use crate::call::Call;
 use crate::error::ApiError;
 use siskin_format::JsonFields;
 
@@ -108,6 +109,10 @@ impl SamplingFields {
         self.n.unwrap_or(1)
     }
 
+    pub(super) fn generates_nothing(&self) -> bool {
+        self.max_tokens == Some(0)
+    }
+
     /// Sets the maximum number of tokens to that of `max_completion_tokens`, unless it is `None`.
     pub(super) fn limit(&mut self, max_tokens: Option<usize>) {
         self.max_tokens = max_tokens.or(self.max_tokens);
@@ -115,12 +120,14 @@ impl SamplingFields {
 
     /// Returns the requests for the choices of a prompt, which have consecutive seeds. Their prompts are to be set.
     ///
-    /// `top_log_probabilities`: the number of most likely tokens to report; `None`: no log-probabilities.
+    /// `top_log_probabilities`: the number of most likely tokens to report; `None`: no log-probabilities. `scores_prompt`: the
+    /// log-probabilities of the prompt are reported, too, and nothing needs to be generated.
     pub(super) fn variants(
         &self,
         top_log_probabilities: Option<usize>,
         structured_output: Option<StructuredOutput>,
-        max_tokens: usize,
+        scores_prompt: bool,
+        call: &Call,
         model: &Model,
     ) -> Result<Vec<GenerationRequest>, ApiError> {
         let choices = self.choices();
@@ -134,25 +141,28 @@ impl SamplingFields {
                 format!("expected at most {MAX_STOPS} strings with at most {MAX_STOP_BYTES} bytes together");
             return Err(ApiError::invalid("stop", message));
         }
-        if self.max_tokens == Some(0) {
+        let only_scores = scores_prompt && self.max_tokens == Some(0);
+        if self.max_tokens == Some(0) && !only_scores {
             return Err(ApiError::invalid("max_tokens", "must be at least 1"));
         }
         if self.logit_bias.as_ref().is_some_and(|biases| biases.len() > MAX_BIASES) {
             return Err(ApiError::invalid("logit_bias", format!("expected at most {MAX_BIASES} tokens")));
         }
-        let client = self.user.as_ref().or(self.safety_identifier.as_ref());
+        let user = self.user.as_deref().or(self.safety_identifier.as_deref());
+        let class = match self.priority.unwrap_or(0) {
+            ..0 => RequestClass::Interactive,
+            0 => RequestClass::Normal,
+            1.. => RequestClass::Batch,
+        };
         let first = GenerationRequest {
-            max_tokens: self.max_tokens.unwrap_or(usize::MAX).min(max_tokens),
+            max_tokens: self.max_tokens.unwrap_or(usize::MAX).min(call.state.max_tokens),
             sampler: self.sampler(top_log_probabilities, model.end_ids())?,
             structured_output,
+            prompt_log_probabilities: scores_prompt,
             stop,
-            class: match self.priority.unwrap_or(0) {
-                ..0 => RequestClass::Interactive,
-                0 => RequestClass::Normal,
-                1.. => RequestClass::Batch,
-            },
-            client: client.map_or(ClientId::default(), |name| ClientId(hashed(name))),
-            salt: self.cache_salt.as_deref().map_or(CacheSalt::default(), CacheSalt::of),
+            class: call.client.class(class),
+            client: call.client.id(user),
+            salt: call.client.salt(self.cache_salt.as_deref()),
             ..GenerationRequest::new(PromptInput::Tokens(Vec::new()))
         };
         let choice = |index: usize| {
@@ -205,11 +215,4 @@ impl SamplingFields {
         options.validate()?;
         Ok(options)
     }
-}
-
-/// Returns the beginning of the hash of a text.
-fn hashed(text: &str) -> u64 {
-    let mut bytes = [0; 8];
-    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
-    u64::from_le_bytes(bytes)
 }

@@ -59,7 +59,7 @@ fn measure(decoding: usize, waiting: usize) -> (f64, f64) {
         scheduler.commit(&plan, Duration::from_micros(5000 + 50 * plan.rows as u64));
         let elapsed = start.elapsed();
         now += Duration::from_millis(5);
-        for entry in plan.entries.iter().filter(|entry| entry.has_output) {
+        for entry in plan.entries.iter().filter(|entry| entry.outputs > 0) {
             scheduler.append(entry.request, 1);
         }
         // After the prompts.

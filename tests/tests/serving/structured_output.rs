@@ -105,6 +105,7 @@ fn together(model: &Model, requests: &[GenerationRequest]) -> Vec<Answer> {
             let (mut all, mut tokens) = (String::new(), Vec::new());
             for event in stream {
                 match event {
+                    GenerationEvent::Prompt { .. } => {}
                     GenerationEvent::Token { token, text, .. } => {
                         all.push_str(&text);
                         tokens.push(token.id);

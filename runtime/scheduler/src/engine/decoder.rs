@@ -1,5 +1,7 @@
 //! A decoder in an engine: its scheduler, its KV cache, and the samplers of its requests.
 
+mod outputs;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::kv_cache::{RequestCache, RequestSpace};
-use super::sampler::{RequestOutcome, RequestSampler, Sampled};
+use super::sampler::{RequestOutcome, RequestSampler};
 use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
 use crate::prefix_cache::StoredPrefix;
-use crate::request::{CacheSalt, RequestId, RequestLimits, RequestMap, RequestSpec, RequestState};
+use crate::request::{CacheSalt, RequestId, RequestLimits, RequestMap, RequestSpec};
 use crate::speculation::MAX_DRAFTS;
 use siskin_backend::block_table::SequenceId;
 use siskin_backend::cancel::CancelHandle;
@@ -282,10 +284,11 @@ impl DecoderRunner {
         let submissions = std::mem::take(&mut *lock(&self.inbox.submissions));
         for Submission { spec, sampler, salt, stored, cancel, arrival } in submissions {
             let (prompt_length, session) = (spec.tokens.len(), spec.append_to.map(|end| end.sequence));
+            let scores_prompt = spec.scores_prompt;
             self.sessions_awaited = self.sessions_awaited.saturating_sub(usize::from(session.is_some()));
             let cached = self.cache.cached_length(salt, &spec, stored.as_ref());
             let id = self.scheduler.submit(arrival, spec, cached);
-            self.cache.insert(id, salt, prompt_length, stored, session);
+            self.cache.insert(id, salt, prompt_length, stored, session, scores_prompt);
             self.active.insert(id, ActiveRequest { sampler, cancel, has_started: false, paused_since: None });
         }
         let mut ended = std::mem::take(&mut self.ended);
@@ -389,10 +392,9 @@ impl DecoderRunner {
                 pass.clear();
                 return Err(internal_error());
             };
-            let (tokens, outputs) = match (entry.drafts, entry.has_output) {
-                (0, true) => (&state.tokens[entry.from..entry.from + entry.count], OutputRows::Last),
-                (0, false) => (&state.tokens[entry.from..entry.from + entry.count], OutputRows::None),
-                (count, _) => {
+            let (tokens, outputs) = match entry.drafts {
+                0 => (&state.tokens[entry.from..entry.from + entry.count], entry.output_rows()),
+                count => {
                     let (own, rest) = drafted.split_at(1 + count);
                     drafted = rest;
                     (own, OutputRows::All)
@@ -417,101 +419,6 @@ impl DecoderRunner {
         lock(&inbox.pass).clear();
         self.entries = recycled(entries);
         outcome
-    }
-
-    /// Records a pass and samples the next tokens.
-    fn commit(&mut self, context: &mut Context, plan: &StepPlan, elapsed: Duration, ended: &mut Ended) {
-        self.stats.steps += 1;
-        self.stats.rows += plan.rows as u64;
-        (self.sessions_awaited, self.last_pass) = (0, elapsed);
-        self.scheduler.commit(plan, elapsed);
-        // Their rows were rolled back. They end now: a session may reset its handle before the next pass.
-        let is_canceled = |entry: &&StepEntry| {
-            self.cache.sequence(entry.request).is_some_and(|sequence| context.is_canceled(sequence))
-        };
-        let canceled = plan.entries.iter().filter(is_canceled);
-        ended.extend(canceled.map(|entry| (entry.request, RequestOutcome::Canceled)));
-        let (mut row, mut drafts) = (0, plan.drafts.as_slice());
-        for entry in plan.entries.iter().filter(|entry| entry.has_output) {
-            let (own, rest) = drafts.split_at(entry.drafts);
-            self.sample(context, entry, row, own, ended);
-            row += 1 + entry.drafts;
-            drafts = rest;
-        }
-    }
-
-    /// Samples the tokens of a request from the output rows from `first` on: the next one, and one more for each of
-    /// `drafts` that is the token sampled before it.
-    fn sample(
-        &mut self,
-        context: &mut Context,
-        entry: &StepEntry,
-        first: usize,
-        drafts: &[u32],
-        ended: &mut Ended,
-    ) {
-        let id = entry.request;
-        let Some(request) = self.active.get_mut(id) else { return };
-        let Some(sequence) = self.cache.sequence(id) else { return };
-        if context.is_canceled(sequence) {
-            return;
-        }
-        let mut accepted = 0;
-        let end = loop {
-            let sampled = request.sampler.sample(context.output(first + accepted));
-            match sampled {
-                Ok(Sampled::Token(token)) if self.scheduler.append(id, token) => {
-                    if drafts.get(accepted) != Some(&token) {
-                        break None;
-                    }
-                    accepted += 1;
-                }
-                end => break Some(end),
-            }
-        };
-        // Whether the draft token after the end was right is unknown.
-        let is_over = matches!(end, Some(Ok(Sampled::End)));
-        let end = end.or_else(|| {
-            for _ in 0..MAX_FORCED {
-                match request.sampler.next_forced().transpose()? {
-                    Ok(Sampled::Token(token)) if self.scheduler.append_forced(id, token) => {}
-                    end => return Some(end),
-                }
-            }
-            None
-        });
-        self.scheduler.accept(id, if is_over { accepted } else { drafts.len() }, accepted);
-        self.stats.drafted_tokens += drafts.len() as u64;
-        self.stats.accepted_tokens += accepted as u64;
-        let state = self.scheduler.request(id);
-        if let Some(state) = state {
-            if accepted < drafts.len() {
-                context.roll_back(sequence, state.computed);
-            }
-            if !matches!(end, Some(Err(_))) {
-                self.cache.keep_prompt(context, id, &state.tokens[..state.computed]);
-            }
-        }
-        match end {
-            None => {}
-            Some(Ok(Sampled::Token(_))) => ended.push((id, self.length_outcome(id))),
-            // The sampler has delivered the end.
-            Some(Ok(Sampled::End)) => {
-                self.sessions_awaited +=
-                    usize::from(self.scheduler.request(id).is_some_and(RequestState::is_session));
-                self.remove(context, id, false);
-            }
-            Some(Err(error)) => ended.push((id, RequestOutcome::Failed(error))),
-        }
-    }
-
-    /// Returns why a request ends that cannot have another token: it may not generate more, or the context is full.
-    fn length_outcome(&self, id: RequestId) -> RequestOutcome {
-        let state = self.scheduler.request(id);
-        match state.is_none_or(|state| state.tokens.len() + 1 - state.prompt_length >= state.max_tokens) {
-            true => RequestOutcome::Length,
-            false => RequestOutcome::ContextFull,
-        }
     }
 
     /// Restarts requests that outgrew the length for which their keys were rotated.

@@ -29,6 +29,8 @@ struct CachedRequest {
     session: Option<SequenceId>,
     /// The length for which RoPE frequencies of its first tokens were chosen.
     expected_length: usize,
+    /// It computes all of its prompt, whether that is cached or not.
+    scores_prompt: bool,
 }
 
 /// Counters of the prefix cache.
@@ -103,9 +105,17 @@ impl RequestCache {
         prompt_length: usize,
         stored: Option<StoredPrefix>,
         session: Option<SequenceId>,
+        scores_prompt: bool,
     ) {
-        let request =
-            CachedRequest { salt, prompt_length, stored, sequence: None, session, expected_length: 0 };
+        let request = CachedRequest {
+            salt,
+            prompt_length,
+            stored,
+            sequence: None,
+            session,
+            expected_length: 0,
+            scores_prompt,
+        };
         self.requests.insert(id, request);
     }
 
@@ -117,7 +127,7 @@ impl RequestCache {
         stored: Option<&StoredPrefix>,
     ) -> usize {
         let RequestSpec { tokens, append_to, .. } = spec;
-        if append_to.is_some() || !self.can_share(tokens.len(), tokens) {
+        if append_to.is_some() || spec.scores_prompt || !self.can_share(tokens.len(), tokens) {
             return 0;
         }
         let found = self.prefixes.find(salt, tokens, |_, _| Some(())).map_or(0, |((), length)| length);
@@ -297,7 +307,7 @@ impl KvSpace for RequestSpace<'_> {
         let outgrows = cache.longrope_length.is_some_and(|limit| tokens.len() > limit);
         let expected_length = if outgrows { tokens.len() } else { request.prompt_length };
         let (salt, stored) = (request.salt, request.stored.take());
-        let can_share = cache.can_share(expected_length, tokens);
+        let can_share = !request.scores_prompt && cache.can_share(expected_length, tokens);
         if let Some(stored) = stored.filter(|_| can_share)
             && !cache.restore(context, salt, tokens, &stored)
             && let Some(request) = cache.requests.get_mut(id)

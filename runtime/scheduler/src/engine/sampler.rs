@@ -12,6 +12,14 @@ pub trait RequestSampler: Send {
         let _ = cached_tokens;
     }
 
+    /// Takes the logits before `token`, which is at `index` in the prompt. Only called for requests that score their prompts
+    /// ([`RequestSpec::scores_prompt`](crate::request::RequestSpec::scores_prompt)): for each token from the second on, in
+    /// their order; again from there if the request was preempted.
+    fn score(&mut self, index: usize, token: u32, logits: &[f32]) -> Result<()> {
+        let _ = (index, token, logits);
+        Ok(())
+    }
+
     /// Chooses the next token from the logits of the last one.
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled>;
 

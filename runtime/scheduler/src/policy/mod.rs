@@ -104,8 +104,17 @@ impl Scheduler {
     /// Appends a request that was checked to the queue. `cached` is how many of its tokens a cached prefix is expected to
     /// have, which decides how soon it is due.
     pub fn submit(&mut self, now: Duration, spec: RequestSpec, cached: usize) -> RequestId {
-        let RequestSpec { mut tokens, max_tokens, class, client, timeout, salt: _, adapter, append_to } =
-            spec;
+        let RequestSpec {
+            mut tokens,
+            max_tokens,
+            class,
+            client,
+            timeout,
+            salt: _,
+            adapter,
+            append_to,
+            scores_prompt,
+        } = spec;
         // The last generated token is not processed.
         let generated = max_tokens.saturating_sub(1);
         let max_length = tokens.len().saturating_add(generated).min(self.limits.request.context_length);
@@ -133,6 +142,7 @@ impl Scheduler {
             preemptions: 0,
             is_paused: false,
             forced: 0,
+            scores_prompt,
             acceptance: self.acceptance.for_new_request(),
             unused_drafts: 0,
         });
@@ -346,9 +356,12 @@ impl Scheduler {
 
     fn push(&self, id: RequestId, count: usize, plan: &mut StepPlan) {
         let Some(request) = self.requests.get(id) else { return };
-        let has_output = request.computed + count == request.tokens.len();
         let (from, position) = (request.computed, request.position());
-        plan.push(StepEntry { request: id, from, position, count, has_output, drafts: 0 });
+        let outputs = match request.scores_prompt && from < request.prompt_length {
+            true => count,
+            false => usize::from(from + count == request.tokens.len()),
+        };
+        plan.push(StepEntry { request: id, from, position, count, outputs, drafts: 0 });
     }
 
     /// Reserves memory for `count` more tokens of a running request, and preempts others for it. If there is not enough,

@@ -165,7 +165,11 @@ impl Scheduler {
     /// Returns how many tokens of a prompt fit into the pass: into its row limits and its time budget.
     fn chunk(&self, now: Duration, id: RequestId, plan: &StepPlan) -> usize {
         let Some(request) = self.requests.get(id) else { return 0 };
-        let free = self.limits.max_rows.saturating_sub(plan.rows);
+        let free_outputs = self.limits.max_output_rows.saturating_sub(plan.output_rows);
+        let mut free = self.limits.max_rows.saturating_sub(plan.rows);
+        if request.scores_prompt {
+            free = free.min(free_outputs);
+        }
         let remaining = request.remaining();
         let row_limit = match plan.decode_time {
             None => free,
@@ -180,9 +184,9 @@ impl Scheduler {
         };
         if remaining <= row_limit {
             // The last token of the prompt gives logits.
-            return match plan.output_rows < self.limits.max_output_rows {
-                true => remaining,
-                false => remaining.saturating_sub(1),
+            return match free_outputs {
+                0 => remaining.saturating_sub(1).min(free),
+                _ => remaining,
             };
         }
         match row_limit / CHUNK * CHUNK {

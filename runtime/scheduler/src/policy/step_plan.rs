@@ -1,8 +1,10 @@
 //! The rows of a forward pass.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::request::RequestId;
+use siskin_backend::context::OutputRows;
 
 /// Tokens of one request in a pass: prefill, decode, and what a preempted request repeats are all this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +17,28 @@ pub struct StepEntry {
     pub position: usize,
     /// The number of tokens.
     pub count: usize,
-    /// Whether the last token gives logits: it is the last one that the request has.
-    pub has_output: bool,
+    /// How many of them give logits: none, the last one if it is the last that the request has, or all of a prompt that is
+    /// scored.
+    pub outputs: usize,
     /// The number of draft tokens that follow them; each gives logits.
     pub drafts: usize,
+}
+
+impl StepEntry {
+    /// Returns which of its tokens give logits, draft tokens aside.
+    pub(crate) fn output_rows(&self) -> OutputRows<'static> {
+        match self.outputs {
+            0 => OutputRows::None,
+            1 => OutputRows::Last,
+            _ => OutputRows::All,
+        }
+    }
+
+    /// Returns the tokens of a prompt of this length that follow its own tokens.
+    pub(crate) fn scored(&self, prompt_length: usize) -> Range<usize> {
+        let first = (self.from + 1).min(prompt_length);
+        first..(self.from + self.count + 1).clamp(first, prompt_length)
+    }
 }
 
 /// The batch of a pass, reused from pass to pass.
@@ -63,7 +83,7 @@ impl StepPlan {
     fn count(&mut self, entry: StepEntry) {
         let count = entry.count + entry.drafts;
         self.rows += count;
-        self.output_rows += usize::from(entry.has_output) + entry.drafts;
+        self.output_rows += entry.outputs + entry.drafts;
         self.positions += count * (entry.position + count.div_ceil(2));
     }
 

@@ -134,7 +134,7 @@ impl Simulation {
             return false;
         }
         let elapsed = Duration::from_micros(2000 + *rows as u64 * 200 + *positions as u64 / 100);
-        if entries.iter().any(|entry| entry.count == 1 && entry.has_output) {
+        if entries.iter().any(|entry| entry.count == 1 && entry.outputs == 1) {
             self.longest_decode_step = self.longest_decode_step.max(elapsed);
         }
         self.now += elapsed;
@@ -144,7 +144,7 @@ impl Simulation {
             assert_eq!(request.computed, entry.from + entry.count);
             let share = elapsed.mul_f64(entry.count as f64 / self.plan.rows as f64);
             *self.service.entry(request.client).or_default() += share;
-            if entry.has_output {
+            if entry.outputs > 0 {
                 self.first.entry(entry.request).or_insert(self.now);
                 if !self.scheduler.append(entry.request, 7) {
                     self.scheduler.finish(entry.request, false, &mut self.space).unwrap();

@@ -115,6 +115,13 @@ pub struct Sampler {
     top: Vec<SampledToken>,
 }
 
+/// Returns the `count` most likely tokens, best first.
+pub(crate) fn most_likely(log_probabilities: &[f32], count: usize) -> Vec<SampledToken> {
+    let mut best = Vec::new();
+    top_k::best(&mut best, log_probabilities, count.min(log_probabilities.len()));
+    best.iter().map(|best| SampledToken { id: best.id, log_probability: best.logit }).collect()
+}
+
 impl Sampler {
     /// Creates a chain for a vocabulary and allocates all of its memory.
     ///

@@ -9,6 +9,12 @@ use crate::session::FinishReason;
 /// What happened to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GenerationEvent {
+    /// The prompt was scored: the first event of requests with
+    /// [`GenerationRequest::prompt_log_probabilities`](super::GenerationRequest::prompt_log_probabilities).
+    Prompt {
+        /// The tokens of the prompt from the second on.
+        tokens: Vec<PromptToken>,
+    },
     /// A token was generated.
     Token {
         /// The token and its log-probability, which is NaN unless enabled in the sampler options.
@@ -31,6 +37,15 @@ pub enum GenerationEvent {
         /// How long it took.
         times: StreamTimes,
     },
+}
+
+/// A token of a prompt, given the tokens before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptToken {
+    /// The token and its log-probability.
+    pub token: SampledToken,
+    /// The most likely tokens in its place, if enabled in the sampler options.
+    pub top: Vec<SampledToken>,
 }
 
 /// Why a request ended.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
+use super::event::{GenerationEvent, PromptToken, StreamEnd, StreamTimes, StreamUsage};
 use super::wake::WakerSlot;
 use crate::sample::SampledToken;
 use siskin_scheduler::speculation::MAX_DRAFTS;
@@ -31,6 +31,7 @@ pub(super) struct EventQueue {
 }
 
 struct QueuedEvents {
+    prompt: Option<Vec<PromptToken>>,
     tokens: VecDeque<QueuedToken>,
     /// The texts of these tokens, one after the other.
     text: VecDeque<u8>,
@@ -50,6 +51,7 @@ impl EventQueue {
     /// Creates an empty queue for a request of `prompt_tokens` tokens that reports the `top` most likely tokens.
     pub(super) fn new(prompt_tokens: usize, top: usize) -> Self {
         let events = QueuedEvents {
+            prompt: None,
             // A pass may append several.
             tokens: VecDeque::with_capacity(CAPACITY + MAX_DRAFTS),
             text: VecDeque::with_capacity(TEXT_BYTES),
@@ -63,6 +65,13 @@ impl EventQueue {
             prompt_tokens,
             cached_tokens: AtomicUsize::new(0),
         }
+    }
+
+    /// Sets the scores of the prompt, before any token.
+    pub(super) fn set_prompt(&self, tokens: Vec<PromptToken>) {
+        self.lock().prompt = Some(tokens);
+        self.length.fetch_add(1, Ordering::Release);
+        self.reader.wake();
     }
 
     /// Appends a token.
@@ -88,6 +97,10 @@ impl EventQueue {
     /// Takes the next event.
     pub(super) fn pop(&self) -> Option<GenerationEvent> {
         let mut events = self.lock();
+        if let Some(tokens) = events.prompt.take() {
+            self.length.fetch_sub(1, Ordering::AcqRel);
+            return Some(GenerationEvent::Prompt { tokens });
+        }
         let event = match events.tokens.pop_front() {
             Some(QueuedToken { token, text_length, top_length, time }) => {
                 let text: Vec<u8> = events.text.drain(..text_length).collect();

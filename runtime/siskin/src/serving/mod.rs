@@ -6,6 +6,7 @@
 mod embedding;
 mod event;
 mod event_queue;
+mod prompt_scores;
 mod request;
 mod speculation;
 mod stream;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 pub use embedding::{EmbeddingRequest, EncoderId};
-pub use event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage};
+pub use event::{GenerationEvent, PromptToken, StreamEnd, StreamTimes, StreamUsage};
 pub use request::{GenerationRequest, PromptInput};
 pub use siskin_scheduler::engine::{
     Drive, ModelId, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,
@@ -40,6 +41,7 @@ use crate::text::TextStream;
 use crate::{Error, Result};
 use embedding::{EncoderQueue, SharedBatches};
 use event_queue::EventQueue;
+use prompt_scores::PromptScorer;
 use siskin_backend::block_table::KvBudget;
 use siskin_backend::context::Resources;
 use siskin_backend::thread_pool::SharedThreadPool;
@@ -87,6 +89,9 @@ pub struct ServedModelOptions {
     /// The memory for the KV cache; `None`: enough for [`SchedulingOptions::max_running`] requests and
     /// [`SchedulingOptions::max_sessions`] sessions of the maximum length. Pages become resident as it fills.
     pub kv_budget: Option<KvBudget>,
+    /// How many rows of a pass can have logits; at least one for each running request. More make scoring prompts faster
+    /// ([`GenerationRequest::prompt_log_probabilities`]), and take memory for the logits.
+    pub output_rows: usize,
     /// How requests are scheduled.
     pub scheduling: SchedulingOptions,
     /// Where cached prefixes are kept that leave memory, and those that are left when the engine is drained
@@ -185,7 +190,7 @@ impl Engine {
         let requests = options.scheduling.max_running.max(1);
         let sequences = requests.saturating_add(options.scheduling.max_sessions);
         // A single request can have as many draft tokens as it may.
-        let output_rows = sequences.max(1 + MAX_DRAFTS);
+        let output_rows = sequences.max(1 + MAX_DRAFTS).max(options.output_rows);
         // Half of a batch is for rows that decode.
         let batch = match options.session.batch {
             0 => model.batch_tokens().max(requests.saturating_mul(2)),
@@ -378,15 +383,22 @@ impl Engine {
         }
         let ServedDecoder { model: served, draft, .. } = self.model(model)?;
         let submitted = Instant::now();
+        let scores_prompt = request.prompt_log_probabilities;
+        if scores_prompt && !request.sampler.log_probabilities {
+            let message = "needs the log-probabilities of the sampler options";
+            return Err(Error::argument("prompt_log_probabilities", message));
+        }
+        let only_scores = scores_prompt && request.max_tokens == 0;
+        let max_tokens = request.max_tokens.max(usize::from(only_scores));
         let adapter = served.loaded().adapter_slot(request.adapter.as_deref())?;
         let tokens = request.prompt.tokens(&served)?;
         let mut sampler = served.sampler(&request.sampler, &request.dry_breakers)?;
         sampler.set_history(&tokens);
         let constraint = request.structured_output.as_ref().map(|output| served.constraint(output));
         sampler.set_constraint(constraint.transpose()?);
-        sampler.begin(&[], request.max_tokens);
+        sampler.begin(&[], max_tokens);
         let context_length = self.engine.context_length(model).unwrap_or_default();
-        let max_length = tokens.len().saturating_add(request.max_tokens).min(context_length);
+        let max_length = tokens.len().saturating_add(max_tokens).min(context_length);
         let queue = Arc::new(EventQueue::new(tokens.len(), request.sampler.top_log_probabilities));
         let sampler = StreamSampler {
             model: served,
@@ -394,6 +406,8 @@ impl Engine {
             stream: TextStream::new(&request.stop)?,
             visible_tokens: request.visible_tokens,
             proposer: request.speculation.proposer(max_length, draft.as_ref())?,
+            prompt: scores_prompt.then(|| PromptScorer::new(request.sampler.top_log_probabilities)),
+            only_scores,
             queue: Arc::clone(&queue),
             bytes: Vec::new(),
             usage: StreamUsage { prompt_tokens: tokens.len(), ..StreamUsage::default() },
@@ -403,13 +417,14 @@ impl Engine {
         };
         let spec = RequestSpec {
             tokens,
-            max_tokens: request.max_tokens,
+            max_tokens,
             class: request.class,
             client: request.client,
             salt: request.salt,
             adapter,
             timeout: request.timeout,
             append_to: None,
+            scores_prompt,
         };
         let handle = self.engine.submit(model, spec, Box::new(sampler))?;
         Ok(GenerationStream::new(queue, handle, submitted))

@@ -53,6 +53,9 @@ pub struct GenerationRequest {
     pub structured_output: Option<StructuredOutput>,
     /// Special tokens whose text is part of the generated text, such as those around tool calls. Others are left out.
     pub visible_tokens: Vec<u32>,
+    /// Scores the prompt: the first event has the log-probabilities of its tokens, which needs those of the sampler options
+    /// and computes all of the prompt, cached or not. With a `max_tokens` of 0, nothing is generated.
+    pub prompt_log_probabilities: bool,
     /// How draft tokens are proposed, to compute several in one pass; changes no token.
     pub speculation: Speculation,
 }
@@ -74,6 +77,7 @@ impl GenerationRequest {
             timeout: None,
             structured_output: None,
             visible_tokens: Vec::new(),
+            prompt_log_probabilities: false,
             speculation: Speculation::default(),
         }
     }

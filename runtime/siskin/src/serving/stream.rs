@@ -74,6 +74,7 @@ impl GenerationStream {
 
     fn take(&mut self, event: GenerationEvent) -> GenerationEvent {
         match &event {
+            GenerationEvent::Prompt { .. } => {}
             GenerationEvent::Token { .. } => self.generated_tokens += 1,
             GenerationEvent::End { .. } => self.has_ended = true,
         }
@@ -98,6 +99,7 @@ impl GenerationStream {
         let mut all = String::new();
         while let Some(event) = self.next_event() {
             match event {
+                GenerationEvent::Prompt { .. } => {}
                 GenerationEvent::Token { text, .. } => all.push_str(&text),
                 GenerationEvent::End { text, end, .. } => {
                     all.push_str(&text);

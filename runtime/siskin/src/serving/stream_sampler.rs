@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::event::{StreamEnd, StreamTimes, StreamUsage};
 use super::event_queue::EventQueue;
+use super::prompt_scores::PromptScorer;
 use crate::model::Model;
 use crate::sample::{SampledToken, Sampler};
 use crate::session::FinishReason;
@@ -21,6 +22,10 @@ pub(super) struct StreamSampler {
     /// Special tokens that have a text.
     pub visible_tokens: Vec<u32>,
     pub proposer: Option<Box<dyn Proposer>>,
+    /// The scores of the prompt until they are delivered; `None`: it is not scored.
+    pub prompt: Option<PromptScorer>,
+    /// Nothing is generated.
+    pub only_scores: bool,
     pub queue: Arc<EventQueue>,
     /// The bytes of the last token.
     pub bytes: Vec<u8>,
@@ -68,7 +73,21 @@ impl RequestSampler for StreamSampler {
         self.times.start = Some(self.submitted.elapsed());
     }
 
+    fn score(&mut self, index: usize, token: u32, logits: &[f32]) -> Result<()> {
+        if let Some(prompt) = &mut self.prompt {
+            prompt.score(&self.model, index, token, &logits[..self.sampler.vocabulary_size()]);
+        }
+        Ok(())
+    }
+
     fn sample(&mut self, logits: &[f32]) -> Result<Sampled> {
+        if let Some(prompt) = self.prompt.take() {
+            self.queue.set_prompt(prompt.finish());
+        }
+        if self.only_scores {
+            self.end(StreamEnd::Finished(FinishReason::Length));
+            return Ok(Sampled::End);
+        }
         let token = self.sampler.sample(&logits[..self.sampler.vocabulary_size()])?;
         let time = self.submitted.elapsed();
         self.times.first_token.get_or_insert(time);

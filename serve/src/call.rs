@@ -1,0 +1,64 @@
+//! A request on its way to the function that answers it.
+
+use std::sync::Arc;
+
+use hyper::Request;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::HeaderMap;
+
+use crate::body;
+use crate::clients::Client;
+use crate::error::ApiError;
+use crate::models::RegisteredModel;
+use crate::state::ServerState;
+use siskin_format::JsonFields;
+
+/// A request of a client that may use the route.
+pub(crate) struct Call {
+    pub(crate) state: Arc<ServerState>,
+    pub(crate) client: Client,
+    /// What stands in the path for the names in braces, percent-decoded.
+    pub(crate) arguments: Vec<String>,
+    /// The maximum size of the body in bytes.
+    pub(crate) max_body_bytes: usize,
+    pub(crate) request: Request<Incoming>,
+}
+
+impl Call {
+    /// Returns the headers of the request.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.request.headers()
+    }
+
+    /// Returns an argument of the path.
+    pub(crate) fn argument(&self, index: usize) -> &str {
+        self.arguments.get(index).map_or("", String::as_str)
+    }
+
+    /// Returns a model that the client may use.
+    pub(crate) fn model(&self, name: &str) -> Result<Arc<RegisteredModel>, ApiError> {
+        self.state.models.find(name, &self.client)
+    }
+
+    /// Takes the field `model` of a request, and returns the model. It may be missing if there is only one.
+    pub(crate) fn take_model(&self, fields: &mut JsonFields<'_>) -> Result<Arc<RegisteredModel>, ApiError> {
+        match fields.take::<String>("model")? {
+            Some(name) => self.model(&name),
+            None => self.only_model(),
+        }
+    }
+
+    /// Returns the model of a server that has only one.
+    pub(crate) fn only_model(&self) -> Result<Arc<RegisteredModel>, ApiError> {
+        let mut all = self.state.models.of(&self.client).filter(|model| model.parent.is_none());
+        match (all.next(), all.next()) {
+            (Some(model), None) => Ok(Arc::clone(model)),
+            _ => Err(ApiError::invalid("model", "missing")),
+        }
+    }
+
+    /// Reads the body, which has the maximum size of the route.
+    pub(crate) async fn read_body(&mut self) -> Result<Bytes, ApiError> {
+        body::read(self.request.body_mut(), self.max_body_bytes).await
+    }
+}

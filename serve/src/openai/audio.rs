@@ -1,0 +1,158 @@
+//! `POST /v1/audio/transcriptions` and `POST /v1/audio/translations`.
+
+use std::time::Instant;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use siskin::audio::AudioSamples;
+use siskin::speech::{Segment, TranscribeOptions, Transcriber, Transcript};
+
+use super::subtitles;
+use crate::call::Call;
+use crate::error::{ApiError, FieldNames};
+use crate::multipart::Form;
+use crate::response::{self, Response};
+
+/// How a transcript is returned.
+#[derive(Clone, Copy)]
+enum Format {
+    Json,
+    VerboseJson,
+    Text,
+    SubRip,
+    WebVtt,
+}
+
+impl Format {
+    fn take(form: &mut Form) -> Result<Self, ApiError> {
+        Ok(match form.take_text("response_format")?.as_deref() {
+            None | Some("json") => Self::Json,
+            Some("verbose_json") => Self::VerboseJson,
+            Some("text") => Self::Text,
+            Some("srt") => Self::SubRip,
+            Some("vtt") => Self::WebVtt,
+            Some(other) => {
+                let message =
+                    format!("`{other}` is not supported; expected json, verbose_json, text, srt or vtt");
+                return Err(ApiError::invalid("response_format", message));
+            }
+        })
+    }
+
+    fn has_times(self) -> bool {
+        matches!(self, Self::VerboseJson | Self::SubRip | Self::WebVtt)
+    }
+}
+
+/// Returns the text of speech.
+pub(crate) async fn transcriptions(call: Call) -> Result<Response, ApiError> {
+    answer(call, false).await
+}
+
+/// Returns the English text of speech.
+pub(crate) async fn translations(call: Call) -> Result<Response, ApiError> {
+    answer(call, true).await
+}
+
+async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
+    let body = call.read_body().await?;
+    let mut form = Form::parse(call.headers(), &body)?;
+    let model = match form.take_text("model")? {
+        Some(name) => call.model(&name)?,
+        None => call.only_model()?,
+    };
+    let file = form.take_file("file")?;
+    let format = Format::take(&mut form)?;
+    let language = if translate { None } else { form.take_text("language")? };
+    let prompt = form.take_text("prompt")?;
+    reject_unsupported(&mut form)?;
+    form.finish()?;
+    let workers = model.speech()?;
+    call.client.begin_request()?;
+    let options = TranscribeOptions {
+        language,
+        prompt,
+        translate,
+        timestamps: format.has_times(),
+        ..TranscribeOptions::default()
+    };
+    let names = FieldNames { prompt: "prompt", structured_output: "" };
+    let start = Instant::now();
+    let transcribe = move |transcriber: &mut Transcriber| {
+        let sound = AudioSamples::from_wav(&file).map_err(|error| error.within("file"))?;
+        let seconds = sound.samples.len() as f64 / f64::from(sound.rate.max(1));
+        Ok((transcriber.transcribe(&sound, &options)?, seconds))
+    };
+    let outcome =
+        workers.run(move |transcriber| Ok(transcribe(transcriber).map_err(file_error(names)))).await;
+    let outcome =
+        outcome.inspect_err(|error| model.metrics.record_refusal(error)).and_then(|outcome| outcome);
+    model.metrics.record_task(outcome.is_ok(), start.elapsed());
+    let (transcript, seconds) = outcome?;
+    let tokens = transcript.segments.iter().map(|segment| segment.ids.len()).sum();
+    model.metrics.record_generated(tokens);
+    call.client.count_tokens(tokens);
+    Ok(render(format, &transcript, seconds, translate))
+}
+
+/// Returns how errors of the library are located: those of a file that is not audio are errors of the client.
+fn file_error(names: FieldNames) -> impl Fn(siskin::Error) -> ApiError {
+    move |error| match error.location().starts_with("file") {
+        true => ApiError::invalid("file", error.message()),
+        false => names.locate(error),
+    }
+}
+
+/// Rejects what changes results and is not supported, and takes the values of these fields that change none.
+fn reject_unsupported(form: &mut Form) -> Result<(), ApiError> {
+    let temperature = form.take_text("temperature")?;
+    if temperature.is_some_and(|temperature| temperature.parse::<f32>() != Ok(0.0)) {
+        let message = "only 0 is supported: it is raised when the text is repetitive";
+        return Err(ApiError::invalid("temperature", message));
+    }
+    let granularities = form.take_texts("timestamp_granularities[]")?;
+    if granularities.iter().any(|granularity| granularity != "segment") {
+        return Err(ApiError::invalid("timestamp_granularities[]", "only `segment` is supported"));
+    }
+    match form.take_text("stream")?.as_deref() {
+        None | Some("false") => Ok(()),
+        Some(_) => Err(ApiError::invalid("stream", "transcripts are not streamed")),
+    }
+}
+
+fn render(format: Format, transcript: &Transcript, seconds: f64, translate: bool) -> Response {
+    match format {
+        Format::Json => {
+            let usage = json!({"type": "duration", "seconds": seconds.ceil()});
+            response::json(StatusCode::OK, &json!({"text": transcript.text, "usage": usage}))
+        }
+        Format::VerboseJson => {
+            let segments: Vec<Value> = transcript.segments.iter().enumerate().map(segment).collect();
+            let object = json!({
+                "task": if translate { "translate" } else { "transcribe" },
+                "language": transcript.language,
+                "duration": seconds,
+                "text": transcript.text,
+                "segments": segments,
+            });
+            response::json(StatusCode::OK, &object)
+        }
+        Format::Text => response::text("text/plain; charset=utf-8", format!("{}\n", transcript.text)),
+        Format::SubRip => {
+            response::text("application/x-subrip; charset=utf-8", subtitles::sub_rip(&transcript.segments))
+        }
+        Format::WebVtt => response::text("text/vtt; charset=utf-8", subtitles::web_vtt(&transcript.segments)),
+    }
+}
+
+fn segment((index, segment): (usize, &Segment)) -> Value {
+    json!({
+        "id": index,
+        "start": segment.start,
+        "end": segment.end,
+        "text": segment.text,
+        "tokens": segment.ids,
+        "avg_logprob": segment.log_probability,
+        "no_speech_prob": segment.no_speech_probability,
+    })
+}

@@ -1,0 +1,71 @@
+//! Options for a server.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use siskin::{Error, Result};
+
+use crate::clients::ApiKeys;
+
+/// Options for a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it listens. Port 0 selects a free one. Addresses that are not loopback addresses need
+    /// [`ServerOptions::api_keys`] or [`ServerOptions::allows_anyone`].
+    pub address: SocketAddr,
+    /// The keys that clients need; `None`: they need none.
+    pub api_keys: Option<Arc<ApiKeys>>,
+    /// Other machines may use the server without keys.
+    pub allows_anyone: bool,
+    /// Host names under which clients without keys may address the server, besides `localhost`. Any other name may be that
+    /// of a web page (DNS rebinding).
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages that may use the server, such as `https://app.example`, besides its own (CORS).
+    pub allowed_origins: Vec<String>,
+    /// The number of compute threads; 0: as many as the first model was opened with.
+    pub threads: usize,
+    /// The memory for the KV caches and activations of all decoders, in bytes; `None`: no limit.
+    pub memory_budget: Option<usize>,
+    /// The maximum number of open connections; more are answered with status 503.
+    pub max_connections: usize,
+    /// The maximum number of tokens that a request may generate.
+    pub max_tokens: usize,
+    /// How long running requests may take after the shutdown began.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            api_keys: None,
+            allows_anyone: false,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            threads: 0,
+            memory_budget: None,
+            max_connections: 512,
+            max_tokens: usize::MAX,
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Checks the options, as [`Server::bind`](crate::Server::bind) does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`](siskin::ErrorKind::Argument) for an address that other machines reach without keys.
+    pub fn check(&self) -> Result<()> {
+        if self.address.ip().is_loopback() || self.api_keys.is_some() || self.allows_anyone {
+            return Ok(());
+        }
+        let message = format!(
+            "{} is reachable from other machines, which could all use the server: require API keys with \
+             --api-key-file, or allow it with --insecure",
+            self.address.ip()
+        );
+        Err(Error::argument("address", message))
+    }
+}

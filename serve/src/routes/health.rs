@@ -1,0 +1,34 @@
+//! Health, metrics, and what the server is.
+
+use hyper::StatusCode;
+use serde_json::json;
+
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::response::{self, Response};
+
+/// Answers as long as the process does.
+pub(super) async fn live(_: Call) -> Result<Response, ApiError> {
+    Ok(response::json(StatusCode::OK, &json!({"status": "ok"})))
+}
+
+/// Answers as long as the server takes requests.
+pub(super) async fn ready(call: Call) -> Result<Response, ApiError> {
+    if call.state.is_shutting_down() {
+        return Err(ApiError::shutting_down());
+    }
+    Ok(response::json(StatusCode::OK, &json!({"status": "ok"})))
+}
+
+pub(super) async fn metrics(call: Call) -> Result<Response, ApiError> {
+    Ok(response::text("text/plain; version=0.0.4; charset=utf-8", call.state.models.metrics()))
+}
+
+/// Returns the description of the routes, in the format of OpenAPI.
+pub(super) async fn description(call: Call) -> Result<Response, ApiError> {
+    Ok(response::json(StatusCode::OK, &call.state.description))
+}
+
+pub(super) async fn version(_: Call) -> Result<Response, ApiError> {
+    Ok(response::json(StatusCode::OK, &json!({"version": env!("CARGO_PKG_VERSION")})))
+}

@@ -1,0 +1,116 @@
+//! Routes: which function answers a request.
+
+mod health;
+mod openapi;
+mod path;
+mod request_id;
+mod table;
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::clients::Client;
+use crate::error::{ApiError, ErrorFormat};
+use crate::guard;
+use crate::response::Response;
+use crate::state::ServerState;
+use table::{Access, HttpRoute, ROUTES};
+
+/// Returns the description of all routes, in the format of OpenAPI.
+pub(crate) fn description() -> Value {
+    openapi::description()
+}
+
+/// Answers a request.
+pub(crate) async fn answer(state: Arc<ServerState>, request: Request<Incoming>) -> Response {
+    let id = request_id::of(request.headers());
+    let cross_origin = guard::cross_origin_headers(&state.guard, request.headers());
+    let mut response = match guard::is_preflight(&request) {
+        true => guard::answer_preflight(&state.guard, request.headers()),
+        false => dispatch(state, request).await,
+    };
+    let headers = response.headers_mut();
+    headers.extend(cross_origin);
+    headers.insert("x-request-id", id);
+    response
+}
+
+async fn dispatch(state: Arc<ServerState>, request: Request<Incoming>) -> Response {
+    let (route, arguments) = match find(request.method(), request.uri().path()) {
+        Ok(found) => found,
+        Err(error) => return error.response(ErrorFormat::OpenAi),
+    };
+    let client = match route.access {
+        Access::Public => Ok(Client::anonymous()),
+        Access::Client => guard::check(&state.guard, request.headers())
+            .and_then(|()| Client::authenticate(state.api_keys.as_deref(), request.headers())),
+    };
+    let client = match client {
+        Ok(client) => client,
+        Err(error) => return error.response(route.error_format),
+    };
+    let call = Call { state, client: client.clone(), arguments, max_body_bytes: route.body.limit(), request };
+    let outcome = (route.handler)(call).await;
+    let mut response = outcome.unwrap_or_else(|error| error.response(route.error_format));
+    client.add_headers(response.headers_mut());
+    response
+}
+
+/// Returns the route of a path, and the arguments in the path.
+fn find(method: &Method, path: &str) -> Result<(&'static HttpRoute, Vec<String>), ApiError> {
+    // The server leaves out the body of a response to HEAD.
+    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
+    let mut allowed = Vec::new();
+    for route in ROUTES {
+        match path::arguments(route.path, path) {
+            Some(arguments) if route.method.name() == method => {
+                let decoded = arguments.into_iter().map(path::percent_decoded);
+                return Ok((route, decoded.collect::<Result<_, _>>()?));
+            }
+            Some(_) => allowed.push(route.method.name()),
+            None => {}
+        }
+    }
+    if allowed.is_empty() {
+        return Err(ApiError::rejected(StatusCode::NOT_FOUND, format!("no route {path}")));
+    }
+    let allowed = allowed.join(", ");
+    Err(ApiError::method_not_allowed(format!("{path} takes {allowed}, not {method}"), allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_are_found_by_method_and_path() {
+        let found = |method, path| find(&method, path).map(|(route, arguments)| (route.path, arguments));
+        assert_eq!(found(Method::GET, "/v1/models").unwrap(), ("/v1/models", vec![]));
+        let (path, arguments) = found(Method::GET, "/v1/models/a/b%20c").unwrap();
+        assert_eq!((path, arguments), ("/v1/models/{model}", vec!["a/b c".to_owned()]));
+        assert_eq!(found(Method::HEAD, "/health").unwrap().0, "/health");
+        assert!(found(Method::GET, "/v1/models/").is_err());
+        assert!(found(Method::GET, "/v1/chat/completions").is_err());
+        assert!(found(Method::POST, "/v1/chat/completions/").is_err());
+        assert!(found(Method::GET, "/v1/models/%zz").is_err());
+    }
+
+    #[test]
+    fn no_route_hides_another() {
+        for (index, route) in ROUTES.iter().enumerate() {
+            let path = route.path.replace(['{', '}'], "");
+            let method = Method::from_bytes(route.method.name().as_bytes()).unwrap();
+            let (found, _) = find(&method, &path).unwrap();
+            assert!(
+                std::ptr::eq(found, &raw const ROUTES[index]),
+                "{} is hidden by {}",
+                route.path,
+                found.path
+            );
+        }
+    }
+}

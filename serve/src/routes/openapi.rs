@@ -1,0 +1,127 @@
+//! The description of the routes, in the format of OpenAPI 3.1.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::table::{Access, BodyKind, HttpRoute, ROUTES, ResponseKind};
+use crate::error::ErrorFormat;
+
+/// The schemas that routes name.
+const SCHEMAS: &str = include_str!("schemas.json");
+
+/// Returns the description of all routes.
+pub(super) fn description() -> Value {
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for route in ROUTES {
+        paths.entry(route.path).or_default().insert(route.method.name().to_lowercase(), operation(route));
+    }
+    // Checked by a test.
+    let schemas: Value = serde_json::from_str(SCHEMAS).unwrap_or_default();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Siskin",
+            "description": "Models on this machine.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": {"name": "MIT OR Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    })
+}
+
+fn operation(route: &HttpRoute) -> Value {
+    let parameters: Vec<Value> = route
+        .path
+        .split('/')
+        .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .collect();
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.summary,
+        "tags": [route.tag],
+        "parameters": parameters,
+        "responses": responses(route),
+    });
+    if route.access != Access::Public {
+        // Servers without keys need none.
+        operation["security"] = json!([{}, {"key": []}]);
+    }
+    let body = match route.body {
+        BodyKind::None => None,
+        BodyKind::Json(schema) => Some(("application/json", schema)),
+        BodyKind::Form(schema) => Some(("multipart/form-data", schema)),
+    };
+    if let Some((media_type, schema)) = body {
+        let content = json!({media_type: {"schema": reference(schema)}});
+        operation["requestBody"] = json!({"required": true, "content": content});
+    }
+    operation
+}
+
+fn responses(route: &HttpRoute) -> Value {
+    let content = match route.response {
+        ResponseKind::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
+        ResponseKind::JsonOrEvents(whole, chunk) => json!({
+            "application/json": {"schema": reference(whole)},
+            "text/event-stream": {
+                "schema": {"type": "string", "description": format!("Events whose data are of the schema {chunk}")},
+            },
+        }),
+        ResponseKind::JsonOrText(schema) => json!({
+            "application/json": {"schema": reference(schema)},
+            "text/plain": {"schema": {"type": "string"}},
+        }),
+        ResponseKind::Text(media_type) => json!({media_type: {"schema": {"type": "string"}}}),
+    };
+    let error = match route.error_format {
+        ErrorFormat::OpenAi => "Error",
+    };
+    json!({
+        "200": {"description": "Success", "content": content},
+        "default": {"description": "An error", "content": {"application/json": {"schema": reference(error)}}},
+    })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
+}
+
+/// `GET /v1/models/{model}` is `get_v1_models_model`.
+fn operation_id(route: &HttpRoute) -> String {
+    let path = route.path.replace(['{', '}'], "").replace(['/', '.', '-'], "_");
+    format!("{}{path}", route.method.name().to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_schemas_are_there_and_used() {
+        let schemas: Map<String, Value> = serde_json::from_str(SCHEMAS).unwrap();
+        let description = description();
+        let text = description.to_string();
+        for name in schemas.keys() {
+            assert!(text.contains(&format!("schemas/{name}\"")), "{name} is not used");
+        }
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(schemas.contains_key(name), "{name} is missing");
+        }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let mut ids: Vec<_> = ROUTES.iter().map(operation_id).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), ROUTES.len());
+    }
+}

@@ -1,0 +1,209 @@
+//! The routes: what each takes, what it returns, and which function answers it.
+
+use std::pin::Pin;
+
+use super::health;
+use crate::call::Call;
+use crate::error::{ApiError, ErrorFormat};
+use crate::openai::{audio, chat, completions, embeddings, model_list};
+use crate::response::Response;
+use crate::tasks::{classify, rerank, tag, tokens, translate};
+
+/// The method of a route; a route with GET also answers HEAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RouteMethod {
+    Get,
+    Post,
+}
+
+/// Which clients may use a route, if the server has API keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// All, without a key.
+    Public,
+    /// Those with a key.
+    Client,
+}
+
+/// The body that a route takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyKind {
+    None,
+    /// JSON of the schema with this name.
+    Json(&'static str),
+    /// A form with a file, of the schema with this name.
+    Form(&'static str),
+}
+
+/// The maximum size of a JSON body in bytes.
+const MAX_JSON_BYTES: usize = 4 << 20;
+/// The maximum size of a form with a file in bytes: more than half an hour of speech.
+const MAX_FORM_BYTES: usize = 64 << 20;
+
+impl BodyKind {
+    /// Returns the maximum size in bytes.
+    pub(super) fn limit(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Json(_) => MAX_JSON_BYTES,
+            Self::Form(_) => MAX_FORM_BYTES,
+        }
+    }
+}
+
+/// What a route returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseKind {
+    /// JSON of the schema with this name.
+    Json(&'static str),
+    /// The same, or a stream of server-sent events with chunks of the second schema.
+    JsonOrEvents(&'static str, &'static str),
+    /// Text of this media type.
+    Text(&'static str),
+    /// JSON of the schema with this name, or text, as the request says.
+    JsonOrText(&'static str),
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
+
+/// A route.
+#[derive(Clone, Copy)]
+pub(super) struct HttpRoute {
+    pub(super) method: RouteMethod,
+    /// As in OpenAPI: `{model}` stands for a segment, or for the rest of the path if it is at its end.
+    pub(super) path: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) tag: &'static str,
+    pub(super) access: Access,
+    pub(super) body: BodyKind,
+    pub(super) response: ResponseKind,
+    pub(super) error_format: ErrorFormat,
+    pub(super) handler: fn(Call) -> Answer,
+}
+
+impl RouteMethod {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+}
+
+impl HttpRoute {
+    const fn get(
+        path: &'static str,
+        tag: &'static str,
+        summary: &'static str,
+        handler: fn(Call) -> Answer,
+    ) -> Self {
+        let (method, access, body) = (RouteMethod::Get, Access::Client, BodyKind::None);
+        let (response, error_format) = (ResponseKind::Json("Object"), ErrorFormat::OpenAi);
+        Self { method, path, summary, tag, access, body, response, error_format, handler }
+    }
+
+    const fn post(
+        path: &'static str,
+        tag: &'static str,
+        summary: &'static str,
+        handler: fn(Call) -> Answer,
+    ) -> Self {
+        Self { method: RouteMethod::Post, ..Self::get(path, tag, summary, handler) }
+    }
+
+    const fn public(self) -> Self {
+        Self { access: Access::Public, ..self }
+    }
+
+    const fn takes(self, body: BodyKind) -> Self {
+        Self { body, ..self }
+    }
+
+    const fn returns(self, response: ResponseKind) -> Self {
+        Self { response, ..self }
+    }
+}
+
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All routes.
+pub(super) const ROUTES: &[HttpRoute] = &[
+    HttpRoute::get("/v1/models", "OpenAI", "List the models", |call| Box::pin(model_list::list(call)))
+        .returns(ResponseKind::Json("ModelList")),
+    HttpRoute::get("/v1/models/{model}", "OpenAI", "Describe a model", |call| {
+        Box::pin(model_list::card(call))
+    })
+    .returns(ResponseKind::Json("Model")),
+    HttpRoute::post("/v1/chat/completions", "OpenAI", "Continue a conversation", |call| {
+        Box::pin(chat::answer(call))
+    })
+    .takes(BodyKind::Json("ChatCompletionRequest"))
+    .returns(ResponseKind::JsonOrEvents("ChatCompletion", "ChatCompletionChunk")),
+    HttpRoute::post("/v1/completions", "OpenAI", "Continue texts", |call| {
+        Box::pin(completions::answer(call))
+    })
+    .takes(BodyKind::Json("CompletionRequest"))
+    .returns(ResponseKind::JsonOrEvents("Completion", "Completion")),
+    HttpRoute::post("/v1/embeddings", "OpenAI", "Embed texts", |call| Box::pin(embeddings::answer(call)))
+        .takes(BodyKind::Json("EmbeddingRequest"))
+        .returns(ResponseKind::Json("EmbeddingList")),
+    HttpRoute::post("/v1/audio/transcriptions", "OpenAI", "Transcribe speech", |call| {
+        Box::pin(audio::transcriptions(call))
+    })
+    .takes(BodyKind::Form("TranscriptionRequest"))
+    .returns(ResponseKind::JsonOrText("Transcription")),
+    HttpRoute::post("/v1/audio/translations", "OpenAI", "Transcribe speech in English", |call| {
+        Box::pin(audio::translations(call))
+    })
+    .takes(BodyKind::Form("SpeechTranslationRequest"))
+    .returns(ResponseKind::JsonOrText("Transcription")),
+    HttpRoute::post("/v1/rerank", "tasks", "Rank texts by relevance to a query", |call| {
+        Box::pin(rerank::answer(call))
+    })
+    .takes(BodyKind::Json("RerankRequest"))
+    .returns(ResponseKind::Json("RankedList")),
+    HttpRoute::post("/v1/classify", "tasks", "Classify texts", |call| Box::pin(classify::answer(call)))
+        .takes(BodyKind::Json("ClassifyRequest"))
+        .returns(ResponseKind::Json("ClassList")),
+    HttpRoute::post("/v1/tag", "tasks", "Find entities in texts", |call| Box::pin(tag::answer(call)))
+        .takes(BodyKind::Json("TagRequest"))
+        .returns(ResponseKind::Json("EntityList")),
+    HttpRoute::post("/v1/translate", "tasks", "Translate texts", |call| Box::pin(translate::translate(call)))
+        .takes(BodyKind::Json("TranslateRequest"))
+        .returns(ResponseKind::Json("TextList")),
+    HttpRoute::post("/v1/summarize", "tasks", "Summarize texts", |call| Box::pin(translate::summarize(call)))
+        .takes(BodyKind::Json("SummarizeRequest"))
+        .returns(ResponseKind::Json("TextList")),
+    HttpRoute::post("/tokenize", "tasks", "Tokenize a text or a conversation", |call| {
+        Box::pin(tokens::tokenize(call))
+    })
+    .takes(BodyKind::Json("TokenizeRequest"))
+    .returns(ResponseKind::Json("TokenList")),
+    HttpRoute::post("/detokenize", "tasks", "Return the text of tokens", |call| {
+        Box::pin(tokens::detokenize(call))
+    })
+    .takes(BodyKind::Json("DetokenizeRequest"))
+    .returns(ResponseKind::Json("DetokenizedText")),
+    HttpRoute::get("/health", "operation", "Whether the server takes requests", |call| {
+        Box::pin(health::ready(call))
+    })
+    .public(),
+    HttpRoute::get("/health/live", "operation", "Whether the server answers", |call| {
+        Box::pin(health::live(call))
+    })
+    .public(),
+    HttpRoute::get("/health/ready", "operation", "Whether the server takes requests", |call| {
+        Box::pin(health::ready(call))
+    })
+    .public(),
+    HttpRoute::get("/metrics", "operation", "Metrics for Prometheus", |call| Box::pin(health::metrics(call)))
+        .returns(ResponseKind::Text(METRICS_TYPE)),
+    HttpRoute::get("/version", "operation", "The version of the server", |call| {
+        Box::pin(health::version(call))
+    })
+    .public(),
+    HttpRoute::get("/openapi.json", "operation", "This description", |call| {
+        Box::pin(health::description(call))
+    })
+    .public(),
+];

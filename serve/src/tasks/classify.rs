@@ -1,0 +1,47 @@
+//! `POST /v1/classify`.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use siskin::encoder::Scored;
+
+use super::{run, take_overflow, take_texts};
+use crate::body;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::openai::response_id;
+use crate::response::{self, Response};
+
+/// Answers a request.
+pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
+    let body = call.read_body().await?;
+    let mut fields = body::fields(&body)?;
+    let model = call.take_model(&mut fields)?;
+    let texts = take_texts(&mut fields, "input")?;
+    let overflow = take_overflow(&mut fields)?;
+    fields.ignore(&["user"]);
+    fields.finish()?;
+    let classify = move |encoder: &mut siskin::Encoder| {
+        let before = encoder.work().rows;
+        let classes = encoder.classify(&texts, overflow)?;
+        Ok((classes, encoder.work().rows - before))
+    };
+    let (all, tokens) = run(&call, &model, model.heads()?, "input", classify).await?;
+    model.metrics.record_prompt(tokens);
+    call.client.count_tokens(tokens);
+    let data: Vec<Value> = all.iter().enumerate().map(|(index, classes)| object(index, classes)).collect();
+    let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+    let list = json!({"id": response_id("classify"), "object": "list", "model": model.name, "data": data, "usage": usage});
+    Ok(response::json(StatusCode::OK, &list))
+}
+
+fn object(index: usize, classes: &[Scored]) -> Value {
+    let class = |scored: &Scored| json!({"label": scored.label, "score": scored.probability});
+    let list: Vec<Value> = classes.iter().map(class).collect();
+    let best = classes.first();
+    json!({
+        "index": index,
+        "label": best.map(|best| &best.label),
+        "score": best.map(|best| best.probability),
+        "classes": list,
+    })
+}

@@ -1,0 +1,60 @@
+//! Routes for tasks that the OpenAI API lacks: reranking, classification, labels, translation, tokens.
+
+pub(crate) mod classify;
+pub(crate) mod rerank;
+pub(crate) mod tag;
+pub(crate) mod tokens;
+pub(crate) mod translate;
+
+use std::time::Instant;
+
+use siskin::encoder::OverflowMode;
+use siskin_format::JsonFields;
+
+use crate::call::Call;
+use crate::error::{ApiError, FieldNames};
+use crate::models::RegisteredModel;
+use crate::openai::OneOrMany;
+use crate::workers::Workers;
+
+/// The maximum number of texts of a request.
+const MAX_TEXTS: usize = 1024;
+
+/// Takes the texts of a request.
+fn take_texts(fields: &mut JsonFields<'_>, name: &str) -> Result<Vec<String>, ApiError> {
+    let texts = fields.take_required::<OneOrMany<String>>(name)?.to_vec();
+    check_count(name, texts.len())?;
+    Ok(texts)
+}
+
+fn check_count(name: &str, count: usize) -> Result<(), ApiError> {
+    match (1..=MAX_TEXTS).contains(&count) {
+        true => Ok(()),
+        false => Err(ApiError::invalid(name, format!("expected 1 to {MAX_TEXTS} texts, got {count}"))),
+    }
+}
+
+/// Takes what is done with texts that are too long for the model: they are errors unless `truncate` is set.
+fn take_overflow(fields: &mut JsonFields<'_>) -> Result<OverflowMode, ApiError> {
+    let is_truncated = fields.take("truncate")?.unwrap_or(false);
+    Ok(if is_truncated { OverflowMode::Truncate } else { OverflowMode::Error })
+}
+
+/// Runs a request of a client on one of a model's workers, and records it. `texts` is the field with the texts.
+async fn run<T: Send + 'static, R: Send + 'static>(
+    call: &Call,
+    model: &RegisteredModel,
+    workers: &std::sync::Arc<Workers<T>>,
+    texts: &'static str,
+    work: impl FnOnce(&mut T) -> siskin::Result<R> + Send + 'static,
+) -> Result<R, ApiError> {
+    call.client.begin_request()?;
+    let start = Instant::now();
+    let names = FieldNames { prompt: texts, structured_output: "" };
+    // Located at its field while the error is still one of the library.
+    let outcome = workers.run(move |worker| Ok(work(worker).map_err(|error| names.locate(error)))).await;
+    let outcome =
+        outcome.inspect_err(|error| model.metrics.record_refusal(error)).and_then(|outcome| outcome);
+    model.metrics.record_task(outcome.is_ok(), start.elapsed());
+    outcome
+}

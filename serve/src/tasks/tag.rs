@@ -1,0 +1,53 @@
+//! `POST /v1/tag`: entities in texts, such as names and places.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use siskin::encoder::{Entity, OverflowMode};
+
+use super::{run, take_texts};
+use crate::body;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::openai::response_id;
+use crate::response::{self, Response};
+
+/// The number of tokens that windows of long texts share.
+const OVERLAP: usize = 32;
+
+/// Answers a request.
+pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
+    let body = call.read_body().await?;
+    let mut fields = body::fields(&body)?;
+    let model = call.take_model(&mut fields)?;
+    let texts = take_texts(&mut fields, "input")?;
+    fields.ignore(&["user"]);
+    fields.finish()?;
+    let tag = move |encoder: &mut siskin::Encoder| {
+        let before = encoder.work().rows;
+        let entities = encoder.tag(&texts, OverflowMode::Window { overlap: OVERLAP })?;
+        Ok((texts, entities, encoder.work().rows - before))
+    };
+    let (texts, all, tokens) = run(&call, &model, model.heads()?, "input", tag).await?;
+    model.metrics.record_prompt(tokens);
+    call.client.count_tokens(tokens);
+    let object = |(index, (text, entities)): (usize, (&String, &Vec<Entity>))| {
+        let list: Vec<Value> = entities.iter().map(|entity| entity_object(text, entity)).collect();
+        json!({"index": index, "entities": list})
+    };
+    let data: Vec<Value> = texts.iter().zip(&all).enumerate().map(object).collect();
+    let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+    let list = json!({"id": response_id("tag"), "object": "list", "model": model.name, "data": data, "usage": usage});
+    Ok(response::json(StatusCode::OK, &list))
+}
+
+/// Returns an entity with its place in characters, as languages other than Rust count.
+fn entity_object(text: &str, entity: &Entity) -> Value {
+    let characters = |end: usize| text.get(..end).map_or(0, |before| before.chars().count());
+    json!({
+        "label": entity.label,
+        "score": entity.probability,
+        "text": text.get(entity.start..entity.end),
+        "start": characters(entity.start),
+        "end": characters(entity.end),
+    })
+}

@@ -1,0 +1,95 @@
+//! `POST /v1/translate` and `POST /v1/summarize`.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use siskin::beam_search::SearchOptions;
+use siskin::seq2seq::GeneratedText;
+use siskin::{FinishReason, Model, Seq2SeqGenerateOptions};
+use siskin_format::JsonFields;
+
+use super::{run, take_texts};
+use crate::body;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::models::RegisteredModel;
+use crate::openai::response_id;
+use crate::response::{self, Response};
+
+/// The maximum number of beams: each has its part of the KV cache.
+const MAX_BEAMS: usize = 16;
+
+/// Translates texts.
+pub(crate) async fn translate(mut call: Call) -> Result<Response, ApiError> {
+    let body = call.read_body().await?;
+    let mut fields = body::fields(&body)?;
+    let model = call.take_model(&mut fields)?;
+    let source: Option<String> = fields.take("source_language")?;
+    let target: Option<String> = fields.take("target_language")?;
+    let options =
+        move |model: &Model| Seq2SeqGenerateOptions::translation(model, source.as_deref(), target.as_deref());
+    generate(&call, &model, fields, options).await
+}
+
+/// Summarizes texts.
+pub(crate) async fn summarize(mut call: Call) -> Result<Response, ApiError> {
+    let body = call.read_body().await?;
+    let mut fields = body::fields(&body)?;
+    let model = call.take_model(&mut fields)?;
+    generate(&call, &model, fields, Seq2SeqGenerateOptions::summary).await
+}
+
+async fn generate(
+    call: &Call,
+    model: &Arc<RegisteredModel>,
+    mut fields: JsonFields<'_>,
+    options: impl FnOnce(&Model) -> siskin::Result<Seq2SeqGenerateOptions> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let texts = take_texts(&mut fields, "input")?;
+    let beams: Option<usize> = fields.take("num_beams")?;
+    let max_tokens: Option<usize> = fields.take("max_tokens")?;
+    let length_penalty: Option<f32> = fields.take("length_penalty")?;
+    fields.ignore(&["user"]);
+    fields.finish()?;
+    if beams.is_some_and(|beams| !(1..=MAX_BEAMS).contains(&beams)) {
+        return Err(ApiError::invalid("num_beams", format!("expected 1 to {MAX_BEAMS}")));
+    }
+    let limit = call.state.max_tokens;
+    let work = move |seq2seq: &mut siskin::Seq2Seq| {
+        let mut options = options(seq2seq.model())?;
+        let SearchOptions { max_tokens: usual, .. } = options.search;
+        options.search.max_tokens = max_tokens.unwrap_or(usual).min(limit);
+        options.search.beams = beams.unwrap_or(options.search.beams);
+        options.search.length_penalty = length_penalty.unwrap_or(options.search.length_penalty);
+        seq2seq.generate(&texts, &options)
+    };
+    let all = run(call, model, model.seq2seq()?, "input", work).await?;
+    let best = all.iter().map(|candidates| candidates.first());
+    let tokens: usize = best.clone().flatten().map(|text| text.tokens.len()).sum();
+    model.metrics.record_generated(tokens);
+    call.client.count_tokens(tokens);
+    let data: Vec<Value> = best.enumerate().map(|(index, text)| object(index, text)).collect();
+    let list = json!({
+        "id": response_id("text"),
+        "object": "list",
+        "model": model.name,
+        "system_fingerprint": model.fingerprint,
+        "data": data,
+        "usage": {"completion_tokens": tokens},
+    });
+    Ok(response::json(StatusCode::OK, &list))
+}
+
+fn object(index: usize, text: Option<&GeneratedText>) -> Value {
+    let reason = |text: &GeneratedText| match text.finish_reason {
+        FinishReason::Eos | FinishReason::Stop => "stop",
+        _ => "length",
+    };
+    json!({
+        "index": index,
+        "text": text.map_or("", |text| &text.text),
+        "score": text.map(|text| text.score),
+        "finish_reason": text.map(reason),
+    })
+}
