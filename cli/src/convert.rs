@@ -5,7 +5,8 @@ use crate::output::{self, Bar};
 use crate::{built_in_model, input_path};
 use serde_json::json;
 use siskin::file::File;
-use siskin::{Error, Result};
+use siskin::self_test::Goldens;
+use siskin::{Error, Model, ModelOptions, Result};
 use siskin_convert::{Calibration, PackOptions, Recipe};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -45,8 +46,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let bar = Bar::new(open.quiet);
         let calibration =
             args.calibrate.as_deref().map(|text| calibrate(&args.source, text, &bar)).transpose()?;
+        let goldens = |file: &File| Ok(goldens(file, open));
         let options = PackOptions {
             recipe,
+            goldens: Some(&goldens),
             progress: &bar,
             calibration: calibration.as_ref(),
             ..PackOptions::default()
@@ -67,6 +70,16 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let error = types.get("relative_error").and_then(serde_json::Value::as_f64);
     let error = error.map_or_else(String::new, |error| format!(", relative error {error:.5}"));
     output::line(format!("{location}: {} in {seconds:.1} s{error}", output::bytes(size)))
+}
+
+/// Returns the goldens of a file, by which later runs detect faulty memory and kernels.
+fn goldens(file: &File, open: &OpenArgs) -> Option<Vec<u8>> {
+    let computed =
+        Model::from_file(file.clone(), &ModelOptions::default()).and_then(|model| Goldens::compute(&model));
+    let goldens = computed.inspect_err(|error| {
+        output::note(open.quiet, format!("the file gets no goldens for self-tests: {error}"));
+    });
+    Some(goldens.ok()?.to_section())
 }
 
 fn calibrate(source: &Path, text: &Path, progress: &Bar) -> Result<Calibration> {

@@ -3,19 +3,14 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::table::{self, ReportField};
 use serde_json::{Value, json};
-use siskin::encoder::EncoderInput;
-use siskin::{
-    Cpu, DeviceKind, EncoderOptions, Error, ErrorKind, Model, ModelOptions, OutputRows, Result,
-    SessionOptions,
-};
+use siskin::self_test::{self, Goldens, SelfTest};
+use siskin::{Cpu, DeviceKind, Error, ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::AdapterSource;
 use std::path::{Path, PathBuf};
 
-/// Token ids of the self-test.
-const TOKENS: usize = 12;
-
 /// The entries of the report, by their keys in JSON.
-const FIELDS: &[ReportField] = &[("cpu_features", "CPU features", ""), ("self_test", "self-test", "")];
+const FIELDS: &[ReportField] =
+    &[("cpu_features", "CPU features", ""), ("self_test", "self-test", ""), ("goldens", "goldens", "")];
 
 /// Show the CPU features of this machine, and test a model on it
 #[derive(clap::Args)]
@@ -39,9 +34,18 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     add("cpu_features", Cpu::detect().without(options.disabled_cpu_features).features().to_string().into());
     let mut different = None;
     if let Some(path) = &args.model {
-        let (kernels, outcome) = test(path, open, &options, args.model_args.beside())?;
-        add("kernels", json!(kernels));
-        different = outcome;
+        let tested = test(path, open, &options, args.model_args.beside())?;
+        add("kernels", json!(tested.kernels));
+        different = tested.different;
+        if let Some(has_passed) = tested.has_goldens {
+            let state = if has_passed { "the bits recorded in the file" } else { "differ" };
+            add("goldens", state.into());
+            if !has_passed {
+                let message =
+                    "the outputs differ from those that the file records: memory, file or kernels are faulty";
+                different.get_or_insert_with(|| message.to_owned());
+            }
+        }
         add(
             "self_test",
             different.clone().unwrap_or_else(|| "bit-identical to the reference".to_owned()).into(),
@@ -54,13 +58,21 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     }
 }
 
-/// Returns the kernels in use, and any mismatches.
+/// What the tests of a model found.
+struct Tested {
+    kernels: Vec<&'static str>,
+    /// How its outputs differ from those of the reference.
+    different: Option<String>,
+    /// Whether they are those that the file records; `None`: it records none.
+    has_goldens: Option<bool>,
+}
+
 fn test(
     path: &Path,
     open: &OpenArgs,
     options: &ModelOptions,
     beside: Option<AdapterSource<'_>>,
-) -> Result<(Vec<&'static str>, Option<String>)> {
+) -> Result<Tested> {
     let file = open.file(path)?;
     let adapter = beside.map(|beside| siskin_convert::open_adapter(beside, &file)).transpose()?;
     let model = |device, backend| {
@@ -71,44 +83,20 @@ fn test(
         }
     };
     let model_under_test = model(DeviceKind::Cpu, options.backend)?;
-    let (found, expected) = (logits(&model_under_test)?, logits(&model(DeviceKind::Reference, None)?)?);
+    let reference = model(DeviceKind::Reference, None)?;
+    let [found, expected] = [&model_under_test, &reference].map(|model| self_test::outputs(model, None));
+    let (found, expected) = (found?, expected?);
     let differing = found.iter().zip(&expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
     let furthest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     let same = differing == 0 && found.len() == expected.len();
     let message =
         format!("{differing} of {} logits differ from the reference, by up to {furthest:e}", expected.len());
-    Ok((model_under_test.kernels(), (!same).then_some(message)))
-}
-
-/// Returns the outputs of the model for fixed tokens or audio, and its generated tokens.
-fn logits(model: &Model) -> Result<Vec<f32>> {
-    let model_config = model.config();
-    let vocabulary = model_config.vocabulary.max(1);
-    let ids = |count: usize| -> Vec<u32> {
-        (0..count).map(|index| ((1000 + 7919 * index) % vocabulary) as u32).collect()
-    };
-    let mut all = Vec::new();
-    let text = match model_config.features {
-        0 => EncoderInput::from(ids(TOKENS.min(model_config.encoder_context.max(1)))),
-        bands => {
-            let features = (0..2 * TOKENS * bands).map(|index| (index * 37 % 101) as f32 / 101.0 - 0.5);
-            EncoderInput { features: features.collect(), ..EncoderInput::default() }
-        }
-    };
-    if model.graphs().encoder.is_some() {
-        let mut encoder = model.encoder(EncoderOptions::default())?;
-        encoder.encode(std::slice::from_ref(&text), OutputRows::All, &mut |_, outputs| {
-            outputs.rows().for_each(|row| all.extend_from_slice(row));
-            Ok(())
-        })?;
-    }
-    if model.graphs().decoder.is_some() {
-        let context = TOKENS.min(model_config.context.max(1));
-        let mut session = model.session(SessionOptions { context, ..SessionOptions::default() })?;
-        if model.graphs().encoder.is_some() {
-            session.encode(&text)?;
-        }
-        session.score(&ids(context), &mut |_, logits| all.extend_from_slice(logits))?;
-    }
-    Ok(all)
+    // They are those of the file's own weights.
+    let goldens = if adapter.is_none() { Goldens::of(&model_under_test)? } else { None };
+    let outcome = goldens.map(|goldens| goldens.check(&model_under_test)).transpose()?;
+    Ok(Tested {
+        kernels: model_under_test.kernels(),
+        different: (!same).then_some(message),
+        has_goldens: outcome.map(|outcome| outcome == SelfTest::Passed),
+    })
 }

@@ -21,6 +21,7 @@ mod real_models;
 mod request_adapters;
 mod routers;
 mod search;
+mod self_test;
 mod serving;
 mod sessions;
 mod speech;

@@ -37,11 +37,16 @@ pub struct PackOptions<'a> {
     pub calibration: Option<&'a Calibration>,
     /// Additional entries for the provenance.
     pub provenance: Map<String, Value>,
+    /// Returns the goldens of the packed file, which [`pack_file`] adds to it; `None`: it gets none.
+    pub goldens: Option<ComputeGoldens<'a>>,
 }
+
+/// A function that returns the *goldens* section of a file, if it can have one.
+pub type ComputeGoldens<'a> = &'a (dyn Fn(&file::File) -> Result<Option<Vec<u8>>> + Sync);
 
 impl Default for PackOptions<'_> {
     fn default() -> Self {
-        Self { recipe: None, progress: &NoProgress, calibration: None, provenance: Map::new() }
+        Self { recipe: None, progress: &NoProgress, calibration: None, provenance: Map::new(), goldens: None }
     }
 }
 
@@ -54,7 +59,14 @@ pub fn pack_file(from: &Path, to: &Path, options: &PackOptions<'_>) -> Result<()
     let mut inputs = (format.files)(from)?;
     inputs.push(from.to_owned());
     let out = AtomicFile::create_from(to, &inputs)?;
-    pack_as(format, from, source.as_ref(), out, options)?.commit()
+    let mut out = pack_as(format, from, source.as_ref(), out, options)?;
+    if let Some(goldens) = options.goldens {
+        let file = file::File::open_descriptor(out.reopen()?, 0, None)?;
+        if let Some(goldens) = goldens(&file)? {
+            out = file.append_section(out, SectionKind::Goldens, &goldens)?;
+        }
+    }
+    out.commit()
 }
 
 /// Packs, and records the format and the files in the provenance.

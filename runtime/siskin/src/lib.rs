@@ -26,6 +26,7 @@ pub mod logits_processors;
 mod model;
 pub mod result_cache;
 pub mod sample;
+pub mod self_test;
 pub mod seq2seq;
 pub mod serving;
 mod session;

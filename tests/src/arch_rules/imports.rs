@@ -61,7 +61,7 @@ const LAYERS: [Layers; 3] = [
             &["beam_search"],
             &["encoder"],
             &["session"],
-            &["chat", "seq2seq", "serving"],
+            &["chat", "self_test", "seq2seq", "serving"],
             &["result_cache", "speech"],
         ],
     ),

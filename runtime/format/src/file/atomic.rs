@@ -83,6 +83,11 @@ impl AtomicFile {
         Self::begin(target.to_owned(), access)
     }
 
+    /// Returns another handle of the unfinished file, to read what was written.
+    pub fn reopen(&self) -> Result<File> {
+        self.file.try_clone().map_err(|error| Error::io(self.target.display().to_string(), &error))
+    }
+
     /// Checks a target as [`AtomicFile::create_from`] does, without creating anything: to fail early, before long work.
     pub fn check(target: impl AsRef<Path>, inputs: &[PathBuf]) -> Result<()> {
         check(target.as_ref(), inputs, &target.as_ref().display().to_string())
@@ -132,8 +137,7 @@ impl AtomicFile {
 
     /// Like [`AtomicFile::commit`], but also returns the open file, which stays valid if the target is replaced later.
     pub fn commit_and_keep(self) -> Result<File> {
-        let file =
-            self.file.try_clone().map_err(|error| Error::io(self.target.display().to_string(), &error))?;
+        let file = self.reopen()?;
         self.commit()?;
         Ok(file)
     }

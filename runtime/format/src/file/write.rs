@@ -1,5 +1,6 @@
 //! Writes a file from front to back; tensors are streamed.
 
+use super::File;
 use super::layout::{CONTAINER, SectionKind, TENSOR_ALIGNMENT};
 use super::metadata::Metadata;
 use super::table::{self, TensorRecord, TensorSpec};
@@ -129,13 +130,17 @@ impl<W: Write + Seek + Send> FileWriter<W> {
         self.guarded(|writer| {
             writer.close_tensors()?;
             writer.add_section(SectionKind::Metadata, REQUIRED, &bytes)?;
-            let header = CONTAINER.encode(&writer.sections, writer.position);
-            let io = |error| Error::io("header", &error);
-            writer.out.seek(SeekFrom::Start(0)).map_err(io)?;
-            writer.out.write_all(&header).map_err(io)?;
-            writer.out.flush().map_err(io)
+            writer.finish_header()
         })?;
         Ok(self.out)
+    }
+
+    fn finish_header(&mut self) -> Result<()> {
+        let header = CONTAINER.encode(&self.sections, self.position);
+        let io = |error| Error::io("header", &error);
+        self.out.seek(SeekFrom::Start(0)).map_err(io)?;
+        self.out.write_all(&header).map_err(io)?;
+        self.out.flush().map_err(io)
     }
 
     fn guarded(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
@@ -193,6 +198,27 @@ impl<W: Write + Seek + Send> FileWriter<W> {
         }
         self.position += count;
         Ok(())
+    }
+}
+
+impl File {
+    /// Appends a section that readers may ignore if they do not know it to a copy of the file. `out` has the bytes of the file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] if the file has such a section already.
+    pub fn append_section<W: Write + Seek + Send>(
+        &self,
+        out: W,
+        kind: SectionKind,
+        bytes: &[u8],
+    ) -> Result<W> {
+        let position = self.bytes().len() as u64;
+        let mut writer =
+            FileWriter { out, position, records: Vec::new(), sections: self.sections.clone(), failed: false };
+        writer.out.seek(SeekFrom::End(0)).map_err(|error| Error::io(kind.name(), &error))?;
+        writer.add_section(kind, 0, bytes)?;
+        writer.finish_header()?;
+        Ok(writer.out)
     }
 }
 
