@@ -40,6 +40,13 @@ pub(crate) struct Args {
     /// Origin of web pages that may use the server (CORS), such as https://app.example; repeatable
     #[arg(long, value_name = "ORIGIN", value_parser = origin, help_heading = "HTTP")]
     allow_origin: Vec<String>,
+    /// Print a line about each request to standard error, as JSON: id, client, route, status, bytes and seconds, no texts
+    #[arg(long, help_heading = "HTTP")]
+    log_requests: bool,
+    /// How long further requests are answered after SIGTERM, in seconds, so that load balancers notice that the server is
+    /// not ready; then running ones have 30 seconds to end
+    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600), help_heading = "HTTP")]
+    drain_delay: u64,
     /// LoRA adapter that requests select by its name, as if it were a model; repeatable. The name defaults to that of the
     /// file or folder
     #[arg(long, value_name = "[NAME=]PATH", group = "adapters", conflicts_with_all = ["stdio", "adapter"], help_heading = "HTTP")]
@@ -69,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -22,6 +22,7 @@
 //! that name another host, are rejected unless they are allowed. Prompts are not logged.
 #![forbid(unsafe_code)]
 
+mod access_log;
 mod body;
 mod call;
 mod client_stream;
@@ -38,10 +39,12 @@ mod options;
 mod response;
 mod routes;
 mod server_sent_events;
+mod service_manager;
 mod state;
 mod tasks;
 mod workers;
 
+pub use access_log::AccessLog;
 pub use clients::{ApiKeys, NewApiKey};
 pub use listener::{Server, ShutdownHandle};
 pub use models::ServedModel;

@@ -18,6 +18,7 @@ use crate::client_stream::ClientStream;
 use crate::models::{ModelRegistry, ServedModel};
 use crate::options::ServerOptions;
 use crate::routes;
+use crate::service_manager;
 use crate::state::ServerState;
 
 /// How long a client may take to send the header of a request, and how long a connection may be idle.
@@ -61,7 +62,14 @@ impl Server {
     pub fn bind(options: &ServerOptions, models: Vec<ServedModel>) -> Result<Self> {
         options.check()?;
         let failed = |error: &std::io::Error| Error::io(options.address.to_string(), error);
-        let listener = TcpListener::bind(options.address).map_err(|error| failed(&error))?;
+        let inherited = match options.inherits_socket {
+            true => listenfd::ListenFd::from_env().take_tcp_listener(0).map_err(|error| failed(&error))?,
+            false => None,
+        };
+        let listener = match inherited {
+            Some(listener) => listener,
+            None => TcpListener::bind(options.address).map_err(|error| failed(&error))?,
+        };
         listener.set_nonblocking(true).map_err(|error| failed(&error))?;
         let address = listener.local_addr().map_err(|error| failed(&error))?;
         let engine = EngineOptions {
@@ -89,39 +97,30 @@ impl Server {
             .enable_all()
             .build()
             .map_err(|error| Error::io("sockets", &error))?;
-        let outcome = runtime.block_on(self.accept());
+        let outcome = runtime.block_on(self.serve());
         // What still runs on other threads belongs to requests without a client.
         runtime.shutdown_background();
         outcome
     }
 
-    async fn accept(self) -> Result<()> {
+    async fn serve(self) -> Result<()> {
         let Self { listener, address, options, state } = self;
         let failed = |error: std::io::Error| Error::io(address.to_string(), &error);
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        let free = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
         let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                accepted = listener.accept() => match (accepted, Arc::clone(&free).try_acquire_owned()) {
-                    (Ok((stream, _)), Ok(permit)) => {
-                        let connection = serve_connection(stream, Arc::clone(&state));
-                        connections.spawn(async move {
-                            connection.await;
-                            drop(permit);
-                        });
-                    }
-                    // Fits into the buffer of the socket: there is nothing to wait for.
-                    (Ok((stream, _)), Err(_)) => _ = stream.try_write(TOO_MANY_CONNECTIONS),
-                    // Out of file descriptors, or a client that left: others may do better a moment later.
-                    (Err(_), _) => tokio::time::sleep(Duration::from_millis(50)).await,
-                },
-                Some(_) = connections.join_next() => {}
-                () = state.wait_for_shutdown() => break,
-            }
+        let free = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        service_manager::ready();
+        tokio::select! {
+            () = accept(&listener, &free, &state, &mut connections) => {}
+            () = service_manager::keep_alive() => {}
+            () = state.wait_for_shutdown() => {}
         }
+        service_manager::stopping();
+        // Load balancers see that the server is not ready, and meanwhile send further requests.
+        let draining = accept(&listener, &free, &state, &mut connections);
+        let _ = tokio::time::timeout(options.drain_delay, draining).await;
         drop(listener);
-        // Each connection closes after its response.
+        state.close_connections();
         let mut closed = async || while connections.join_next().await.is_some() {};
         let have_all_closed = tokio::time::timeout(options.drain_timeout, closed()).await.is_ok();
         // Cancels what still runs, and writes cached prefixes to disk.
@@ -131,6 +130,33 @@ impl Server {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed()).await;
         }
         Ok(())
+    }
+}
+
+/// Accepts connections until the future is dropped.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    free: &Arc<Semaphore>,
+    state: &Arc<ServerState>,
+    connections: &mut JoinSet<()>,
+) {
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match (accepted, Arc::clone(free).try_acquire_owned()) {
+                (Ok((stream, _)), Ok(permit)) => {
+                    let connection = serve_connection(stream, Arc::clone(state));
+                    connections.spawn(async move {
+                        connection.await;
+                        drop(permit);
+                    });
+                }
+                // Fits into the buffer of the socket: there is nothing to wait for.
+                (Ok((stream, _)), Err(_)) => _ = stream.try_write(TOO_MANY_CONNECTIONS),
+                // Out of file descriptors, or a client that left: others may do better a moment later.
+                (Err(_), _) => tokio::time::sleep(Duration::from_millis(50)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
     }
 }
 
@@ -152,7 +178,7 @@ async fn serve_connection(stream: TcpStream, state: Arc<ServerState>) {
     tokio::select! {
         // Errors are those of the client, who has left.
         _ = connection.as_mut() => return,
-        () = shared.wait_for_shutdown() => {}
+        () = shared.wait_for_close() => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use siskin::{Error, Result};
 
+use crate::access_log::AccessLog;
 use crate::clients::ApiKeys;
 
 /// Options for a server.
@@ -27,11 +28,19 @@ pub struct ServerOptions {
     pub threads: usize,
     /// The memory for the KV caches and activations of all decoders, in bytes; `None`: no limit.
     pub memory_budget: Option<usize>,
+    /// Where a line about each request goes; `None`: nowhere.
+    pub access_log: Option<AccessLog>,
     /// The maximum number of open connections; more are answered with status 503.
     pub max_connections: usize,
     /// The maximum number of tokens that a request may generate.
     pub max_tokens: usize,
-    /// How long running requests may take after the shutdown began.
+    /// Uses the socket that systemd listens on, if the process was started for one (socket activation), instead of
+    /// [`ServerOptions::address`].
+    pub inherits_socket: bool,
+    /// How long further requests are answered after the shutdown began, so that load balancers notice that the server is not
+    /// ready.
+    pub drain_delay: Duration,
+    /// How long running requests may take after that.
     pub drain_timeout: Duration,
 }
 
@@ -45,8 +54,11 @@ impl Default for ServerOptions {
             allowed_origins: Vec::new(),
             threads: 0,
             memory_budget: None,
+            access_log: None,
             max_connections: 512,
             max_tokens: usize::MAX,
+            inherits_socket: false,
+            drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
         }
     }

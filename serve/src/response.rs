@@ -9,14 +9,31 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
+use crate::access_log::LogEntry;
 use crate::server_sent_events::EventStream;
 
 pub(crate) type Response = hyper::Response<ResponseBody>;
 
-pub(crate) enum ResponseBody {
+pub(crate) struct ResponseBody {
+    content: Content,
+    log: Option<Box<LogEntry>>,
+}
+
+enum Content {
     /// All of it; `None` after it was sent.
     Whole(Option<Bytes>),
     Events(Box<EventStream>),
+}
+
+impl ResponseBody {
+    fn new(content: Content) -> Self {
+        Self { content, log: None }
+    }
+
+    /// Sets the line of the log, which is written when the body was sent or is dropped.
+    pub(crate) fn set_log(&mut self, entry: LogEntry) {
+        self.log = Some(Box::new(entry));
+    }
 }
 
 impl Body for ResponseBody {
@@ -27,21 +44,29 @@ impl Body for ResponseBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let bytes = match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take()),
-            Self::Events(events) => events.poll_bytes(context),
+        let Self { content, log } = self.get_mut();
+        let is_whole = matches!(content, Content::Whole(_));
+        let bytes = match content {
+            Content::Whole(bytes) => Poll::Ready(bytes.take()),
+            Content::Events(events) => events.poll_bytes(context),
         };
+        if let (Poll::Ready(bytes), Some(log)) = (&bytes, log) {
+            log.bytes += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            log.is_complete = is_whole || bytes.is_none();
+        }
         bytes.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        matches!(self.content, Content::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Events(_) => SizeHint::default(),
+        match &self.content {
+            Content::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Content::Events(_) => SizeHint::default(),
         }
     }
 }
@@ -55,7 +80,7 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
 
 /// Returns a response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(ResponseBody::Whole(None));
+    let mut response = Response::new(ResponseBody::new(Content::Whole(None)));
     *response.status_mut() = status;
     response
 }
@@ -67,7 +92,7 @@ pub(crate) fn text(content_type: &'static str, text: String) -> Response {
 
 /// Returns a stream of server-sent events.
 pub(crate) fn events(stream: EventStream) -> Response {
-    let mut response = Response::new(ResponseBody::Events(Box::new(stream)));
+    let mut response = Response::new(ResponseBody::new(Content::Events(Box::new(stream))));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -77,7 +102,7 @@ pub(crate) fn events(stream: EventStream) -> Response {
 }
 
 fn whole(status: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Response {
-    let mut response = Response::new(ResponseBody::Whole(Some(Bytes::from(bytes))));
+    let mut response = Response::new(ResponseBody::new(Content::Whole(Some(Bytes::from(bytes)))));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
+use crate::access_log::AccessLog;
 use crate::clients::ApiKeys;
 use crate::error::ApiError;
 use crate::guard::Guard;
@@ -13,6 +14,16 @@ use crate::options::ServerOptions;
 
 /// Threads that tokenize, render chat templates and write long responses.
 const BLOCKING_THREADS: usize = 2;
+
+/// How far the shutdown is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// Requests are still answered, but load balancers are to send no more.
+    Draining,
+    /// Connections close after their responses.
+    Closing,
+}
 
 pub(crate) struct ServerState {
     pub(crate) models: ModelRegistry,
@@ -23,7 +34,8 @@ pub(crate) struct ServerState {
     pub(crate) guard: Guard,
     /// The keys that clients need; `None`: they need none.
     pub(crate) api_keys: Option<Arc<ApiKeys>>,
-    is_shutting_down: watch::Sender<bool>,
+    pub(crate) access_log: Option<AccessLog>,
+    phase: watch::Sender<Phase>,
     /// A permit for each thread of blocking work.
     blocking: Arc<Semaphore>,
 }
@@ -42,24 +54,43 @@ impl ServerState {
                 origins: options.allowed_origins.clone(),
             },
             api_keys: options.api_keys.clone(),
-            is_shutting_down: watch::Sender::new(false),
+            access_log: options.access_log.clone(),
+            phase: watch::Sender::new(Phase::Serving),
             blocking: Arc::new(Semaphore::new(BLOCKING_THREADS)),
         }
     }
 
     /// Begins the shutdown.
     pub(crate) fn shut_down(&self) {
-        self.is_shutting_down.send_replace(true);
+        self.enter(Phase::Draining);
+    }
+
+    /// Closes connections after their responses.
+    pub(crate) fn close_connections(&self) {
+        self.enter(Phase::Closing);
     }
 
     pub(crate) fn is_shutting_down(&self) -> bool {
-        *self.is_shutting_down.borrow()
+        *self.phase.borrow() != Phase::Serving
     }
 
     /// Waits until the shutdown begins.
     pub(crate) async fn wait_for_shutdown(&self) {
+        self.wait_for(Phase::Draining).await;
+    }
+
+    /// Waits until connections are to close.
+    pub(crate) async fn wait_for_close(&self) {
+        self.wait_for(Phase::Closing).await;
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.send_if_modified(|now| std::mem::replace(now, phase.max(*now)) < phase);
+    }
+
+    async fn wait_for(&self, phase: Phase) {
         // The sender lives as long as this.
-        let _ = self.is_shutting_down.subscribe().wait_for(|is_begun| *is_begun).await;
+        let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 
     /// Does work that takes long on another thread. Nothing is started if the caller is dropped while it waits for one.

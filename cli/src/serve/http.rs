@@ -11,7 +11,7 @@ use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
 use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{Error, KvBudget, Model, Result};
-use siskin_serve::{ApiKeys, ServedModel, Server, ServerOptions};
+use siskin_serve::{AccessLog, ApiKeys, ServedModel, Server, ServerOptions};
 
 /// How long a request stays whose client does not read.
 const PAUSE_LIMIT: Duration = Duration::from_secs(30);
@@ -28,6 +28,9 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         allows_anyone: args.insecure,
         allowed_hosts: args.allow_host.clone(),
         allowed_origins: args.allow_origin.clone(),
+        access_log: args.log_requests.then(|| AccessLog::new(|line| output::to_stderr(line))),
+        inherits_socket: true,
+        drain_delay: Duration::from_secs(args.drain_delay),
         memory_budget: args.memory_budget.map(|megabytes| megabytes.saturating_mul(1 << 20)),
         max_tokens: args.max_tokens.unwrap_or(usize::MAX),
         ..ServerOptions::default()

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
 
+use crate::access_log::LogEntry;
 use crate::call::Call;
 use crate::clients::Client;
 use crate::error::{ApiError, ErrorFormat};
@@ -28,22 +29,35 @@ pub(crate) fn description() -> Value {
 /// Answers a request.
 pub(crate) async fn answer(state: Arc<ServerState>, request: Request<Incoming>) -> Response {
     let id = request_id::of(request.headers());
+    let log = state.access_log.as_ref();
+    let mut log = log.map(|log| LogEntry::new(log, &id, request.method().as_str(), request.headers()));
     let cross_origin = guard::cross_origin_headers(&state.guard, request.headers());
     let mut response = match guard::is_preflight(&request) {
         true => guard::answer_preflight(&state.guard, request.headers()),
-        false => dispatch(state, request).await,
+        false => dispatch(state, request, log.as_mut()).await,
     };
     let headers = response.headers_mut();
     headers.extend(cross_origin);
     headers.insert("x-request-id", id);
+    if let Some(mut log) = log {
+        log.status = response.status().as_u16();
+        response.body_mut().set_log(log);
+    }
     response
 }
 
-async fn dispatch(state: Arc<ServerState>, request: Request<Incoming>) -> Response {
+async fn dispatch(
+    state: Arc<ServerState>,
+    request: Request<Incoming>,
+    mut log: Option<&mut LogEntry>,
+) -> Response {
     let (route, arguments) = match find(request.method(), request.uri().path()) {
         Ok(found) => found,
         Err(error) => return error.response(ErrorFormat::OpenAi),
     };
+    if let Some(log) = &mut log {
+        log.route = route.path;
+    }
     let client = match route.access {
         Access::Public => Ok(Client::anonymous()),
         Access::Client => guard::check(&state.guard, request.headers())
@@ -53,7 +67,11 @@ async fn dispatch(state: Arc<ServerState>, request: Request<Incoming>) -> Respon
         Ok(client) => client,
         Err(error) => return error.response(route.error_format),
     };
-    let call = Call { state, client: client.clone(), arguments, max_body_bytes: route.body.limit(), request };
+    if let Some(log) = log {
+        log.client = client.name().map(str::to_owned);
+    }
+    let max_body_bytes = route.body.limit();
+    let call = Call { state, client: client.clone(), arguments, max_body_bytes, request };
     let outcome = (route.handler)(call).await;
     let mut response = outcome.unwrap_or_else(|error| error.response(route.error_format));
     client.add_headers(response.headers_mut());

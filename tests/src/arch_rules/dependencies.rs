@@ -17,7 +17,7 @@ const SERDE: &[&str] = &[
 ];
 
 /// The folders of shipped code that may use a package. Test code and the tests crate are not restricted.
-const ALLOWED: [(&str, &[&str]); 29] = [
+const ALLOWED: [(&str, &[&str]); 31] = [
     ("base64", &["cli", "serve"]),
     (
         "blake3",
@@ -57,11 +57,13 @@ const ALLOWED: [(&str, &[&str]); 29] = [
             "trainer",
         ],
     ),
+    ("listenfd", &["serve"]),
     ("llguidance", &["runtime/siskin/src/constraint"]),
     ("matrixmultiply", &["trainer"]),
     ("memmap2", &["runtime/backend/src/kv_storage", "runtime/format/src/file", "convert/src/import"]),
     ("rayon", &["convert", "trainer"]),
     ("rustyline", &["cli"]),
+    ("sd-notify", &["serve"]),
     ("serde", SERDE),
     ("serde_json", SERDE),
     ("strsim", &["cli", "trainer"]),
