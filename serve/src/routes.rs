@@ -10,13 +10,14 @@ use crate::error::ApiError;
 use crate::openai::{chat, completions, embeddings, model_list};
 use crate::response::{self, Response};
 use crate::state::ServerState;
-use crate::{body, guard};
+use crate::{body, guard, page};
 
 /// The maximum size of a JSON body in bytes.
 const MAX_BODY_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy)]
 enum Endpoint {
+    ChatPage,
     ModelList,
     ModelCard,
     ChatCompletions,
@@ -28,8 +29,10 @@ enum Endpoint {
     Version,
 }
 
-/// Method, path and endpoint. A path that ends with a slash takes the rest of the path as its argument.
+/// Method, path and endpoint. A path that ends with a slash, except `/` itself, takes the rest of the path as its
+/// argument.
 const ROUTES: &[(Method, &str, Endpoint)] = &[
+    (Method::GET, "/", Endpoint::ChatPage),
     (Method::GET, "/v1/models", Endpoint::ModelList),
     (Method::GET, "/v1/models/", Endpoint::ModelCard),
     (Method::POST, "/v1/chat/completions", Endpoint::ChatCompletions),
@@ -55,6 +58,7 @@ async fn dispatch(state: Arc<ServerState>, request: Request<Incoming>) -> Result
     let path = request.uri().path().to_owned();
     let (endpoint, argument) = find(request.method(), &path)?;
     match endpoint {
+        Endpoint::ChatPage => Ok(page::answer()),
         Endpoint::ModelList => Ok(model_list::list(&state.models)),
         Endpoint::ModelCard => model_list::card(&state.models, &percent_decoded(argument)?),
         Endpoint::ChatCompletions => chat::answer(&state, read(request).await?).await,
@@ -95,7 +99,7 @@ fn percent_decoded(text: &str) -> Result<String, ApiError> {
 fn find<'p>(method: &Method, path: &'p str) -> Result<(Endpoint, &'p str), ApiError> {
     // The server leaves out the body of a response to HEAD.
     let method = if method == Method::HEAD { &Method::GET } else { method };
-    let argument = |route: &str| match route.ends_with('/') {
+    let argument = |route: &str| match route.len() > 1 && route.ends_with('/') {
         true => path.strip_prefix(route).filter(|argument| !argument.is_empty()),
         false => (path == route).then_some(""),
     };
@@ -120,9 +124,12 @@ mod tests {
 
     #[test]
     fn routes_are_found_by_method_and_path() {
+        assert!(matches!(find(&Method::GET, "/"), Ok((Endpoint::ChatPage, ""))));
         assert!(matches!(find(&Method::GET, "/v1/models"), Ok((Endpoint::ModelList, ""))));
         assert!(matches!(find(&Method::GET, "/v1/models/a/b"), Ok((Endpoint::ModelCard, "a/b"))));
         assert!(matches!(find(&Method::HEAD, "/health"), Ok((Endpoint::Ready, ""))));
+        assert!(find(&Method::GET, "/favicon.ico").is_err());
+        assert!(find(&Method::POST, "/").is_err());
         assert!(find(&Method::GET, "/v1/models/").is_err());
         assert!(find(&Method::GET, "/v1/chat/completions").is_err());
         assert!(find(&Method::POST, "/v1/chat/completions/").is_err());
