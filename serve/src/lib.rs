@@ -14,9 +14,9 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 //!
-//! `routes/table.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API. One thread reads and
-//! writes all sockets; two others tokenize and render chat templates; the engine's thread and the thread pool compute.
-//! `/health` and `/metrics` wait for none of them.
+//! `routes/table.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API, and `page/` the chat
+//! page, a client of it. One thread reads and writes all sockets; two others tokenize and render chat templates; the
+//! engine's thread and the thread pool compute. `/health` and `/metrics` wait for none of them.
 //!
 //! A client cannot make the server read files or open connections. Requests from web pages of other origins, and those
 //! that name another host, are rejected unless they are allowed. Prompts are not logged.
@@ -36,6 +36,7 @@ mod models;
 mod multipart;
 mod openai;
 mod options;
+mod page;
 mod response;
 mod routes;
 mod server_sent_events;

@@ -39,6 +39,7 @@ pub(crate) struct RegisteredModel {
     /// The name of the base model, if this is an adapter, which has the name of the model.
     pub(crate) parent: Option<String>,
     pub(crate) task: ModelTask,
+    has_chat_template: bool,
     /// The maximum length of a request in tokens.
     pub(crate) context_length: usize,
     /// The maximum number of requests that run or wait.
@@ -94,6 +95,7 @@ impl ModelRegistry {
                     model: model.clone(),
                     parent,
                     task: task.with_adapter(slot),
+                    has_chat_template: matches!(model.template(), Ok(Some(_))),
                     context_length,
                     created: unix_time(),
                     metrics: ModelMetrics::default(),
@@ -167,6 +169,17 @@ impl RegisteredModel {
     /// Returns the name of the adapter of requests.
     pub(crate) fn adapter_name(&self) -> Option<String> {
         self.parent.as_ref().map(|_| self.name.clone())
+    }
+
+    /// Returns what requests the model can answer.
+    pub(crate) fn capabilities(&self) -> &'static [&'static str] {
+        match self.task {
+            ModelTask::Encoder(..) => &["embedding"],
+            ModelTask::Seq2Seq(_) => &["translation"],
+            ModelTask::Speech(_) => &["transcription"],
+            ModelTask::Decoder(_) if self.has_chat_template => &["completion", "chat"],
+            ModelTask::Decoder(_) => &["completion"],
+        }
     }
 
     /// Returns the decoder.

@@ -74,8 +74,8 @@ impl Body for ResponseBody {
 /// Returns a JSON response.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     // Values of our own types, whose keys are strings.
-    let bytes = serde_json::to_vec(value).unwrap_or_default();
-    whole(status, "application/json", bytes)
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    bytes(status, "application/json", text.into())
 }
 
 /// Returns a response without a body.
@@ -87,7 +87,7 @@ pub(crate) fn empty(status: StatusCode) -> Response {
 
 /// Returns a text response.
 pub(crate) fn text(content_type: &'static str, text: String) -> Response {
-    whole(StatusCode::OK, content_type, text.into_bytes())
+    bytes(StatusCode::OK, content_type, text.into())
 }
 
 /// Returns a stream of server-sent events.
@@ -101,8 +101,9 @@ pub(crate) fn events(stream: EventStream) -> Response {
     response
 }
 
-fn whole(status: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Response {
-    let mut response = Response::new(ResponseBody::new(Content::Whole(Some(Bytes::from(bytes)))));
+/// Returns a response with a body of any type.
+pub(crate) fn bytes(status: StatusCode, content_type: &'static str, bytes: Bytes) -> Response {
+    let mut response = Response::new(ResponseBody::new(Content::Whole(Some(bytes))));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));

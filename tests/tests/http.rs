@@ -422,6 +422,23 @@ fn other_machines_need_keys() {
 }
 
 #[test]
+fn the_chat_page_may_only_reach_this_server() {
+    let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
+    let response = server.exchange(&request("GET", "/", b""));
+    assert_eq!(status(&response), 200);
+    for header in [
+        "content-type: text/html; charset=utf-8",
+        "content-security-policy: default-src 'none';",
+        "x-frame-options: DENY",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+    ] {
+        assert!(response.contains(header), "{header}");
+    }
+    assert!(response.ends_with("</html>\n"));
+}
+
+#[test]
 fn a_body_is_not_read_as_a_second_request() {
     let server = Running::start(ServerOptions::default(), SchedulingOptions::default());
     let smuggled = "0\r\n\r\nGET /version HTTP/1.1\r\nhost: localhost\r\n\r\n";

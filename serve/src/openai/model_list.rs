@@ -27,6 +27,7 @@ fn object(model: &RegisteredModel) -> Value {
         "created": model.created,
         "owned_by": "siskin",
         "max_model_len": model.context_length,
+        "capabilities": model.capabilities(),
     });
     if let Some(parent) = &model.parent {
         object["parent"] = json!(parent);

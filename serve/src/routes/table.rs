@@ -6,6 +6,7 @@ use super::health;
 use crate::call::Call;
 use crate::error::{ApiError, ErrorFormat};
 use crate::openai::{audio, chat, completions, embeddings, model_list};
+use crate::page;
 use crate::response::Response;
 use crate::tasks::{classify, rerank, tag, tokens, translate};
 
@@ -128,6 +129,9 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All routes.
 pub(super) const ROUTES: &[HttpRoute] = &[
+    HttpRoute::get("/", "operation", "A page to chat with the models", |call| Box::pin(page::answer(call)))
+        .public()
+        .returns(ResponseKind::Text("text/html")),
     HttpRoute::get("/v1/models", "OpenAI", "List the models", |call| Box::pin(model_list::list(call)))
         .returns(ResponseKind::Json("ModelList")),
     HttpRoute::get("/v1/models/{model}", "OpenAI", "Describe a model", |call| {

@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
+import urllib.error
 from typing import Literal
 
 import openai
 import pydantic
+import siskin_server
 
 SISKIN, DECODER, ENCODER = sys.argv[1:4]
 CHAT = [
@@ -31,43 +32,11 @@ def command(*arguments):
     return [json.loads(line) for line in output.splitlines()]
 
 
-class Server:
-    """A running server."""
-
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen(
-            [SISKIN, "serve", "--port", "0", *arguments], stderr=subprocess.PIPE, text=True
-        )
-        for line in self.process.stderr:
-            if found := re.search(r"http://(\S+)", line):
-                self.address = found[1]
-                break
-        else:
-            raise SystemExit("the server did not start")
-        self.url = f"http://{self.address}"
+class Server(siskin_server.Server):
+    """A running server, and clients of it."""
 
     def client(self, kind=openai.OpenAI):
         return kind(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
-
-    def get(self, path, headers=None):
-        request = urllib.request.Request(self.url + path, headers=headers or {})
-        with urllib.request.urlopen(request) as response:
-            return response.read().decode()
-
-    def metric(self, name, **labels):
-        """Returns the sum of a metric over the series with these labels."""
-        total = 0.0
-        for line in self.get("/metrics").splitlines():
-            series, _, value = line.rpartition(" ")
-            if re.match(rf"{name}(\{{|$)", series) and all(
-                f'{key}="{label}"' in series for key, label in labels.items()
-            ):
-                total += float(value)
-        return total
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) == 0, self.process.returncode
 
 
 def rejected(kind, call, param=None, code=None):
@@ -83,6 +52,8 @@ def rejected(kind, call, param=None, code=None):
 def check_models(server, client):
     assert {model.id for model in client.models.list()} == {"smollm2", "minilm"}
     assert client.models.retrieve("minilm").object == "model"
+    capabilities = {"smollm2": ["completion", "chat"], "minilm": ["embedding"]}
+    assert {model.id: model.capabilities for model in client.models.list()} == capabilities
     rejected(openai.NotFoundError, lambda: client.models.retrieve("gpt-9"), code="model_not_found")
     for path in ["/health", "/health/live", "/health/ready"]:
         assert json.loads(server.get(path)) == {"status": "ok"}
@@ -403,9 +374,10 @@ def check_shutdown(server, client):
 
 
 def main():
-    server = Server(DECODER, ENCODER)
+    server = Server(SISKIN, DECODER, ENCODER)
     client = server.client()
     try:
+        server.chat_page()
         check_models(server, client)
         check_chat(server, client)
         check_completions(client)

@@ -56,7 +56,7 @@ const FIRST_STEPS: [Step; 3] = [
 /// steps from the beginning, the other from the end, until they meet: the first steps share a build folder, which cargo
 /// locks, and the last have folders of their own.
 #[rustfmt::skip]
-const STEPS: [Step; 19] = [
+const STEPS: [Step; 20] = [
     Step { name: "clippy", budget: 220, run: |_| clippy() },
     Step { name: "core-only", budget: 20, run: |_| core_only() },
     Step { name: "docs", budget: 60, run: |_| docs() },
@@ -68,6 +68,7 @@ const STEPS: [Step; 19] = [
     Step { name: "android", budget: 240, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "serve", budget: 60, run: |_| where_possible(serve::need_tools, |tools| serve::check(&tools)) },
+    Step { name: "chat-page", budget: 80, run: chat_page },
     Step { name: "schemas", budget: 100, run: |extent| where_possible(schemas::need_tools, |tools| schemas::check(&tools, extent == Extent::All)) },
     Step { name: "deny", budget: 10, run: |_| deny() },
     Step { name: "cuda", budget: 280, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
@@ -295,6 +296,16 @@ fn size(extent: Extent) -> Result<Outcome> {
     match extent {
         Extent::Usual => Ok(Outcome::Skipped("`cargo xtask test --all` measures the library".to_owned())),
         Extent::All => where_possible(size::need_tools, |()| size::check()),
+    }
+}
+
+/// Uses the chat page in a browser, which is slower than any other client.
+fn chat_page(extent: Extent) -> Result<Outcome> {
+    match extent {
+        Extent::Usual => {
+            Ok(Outcome::Skipped("`cargo xtask test --all` uses the chat page in Chromium".to_owned()))
+        }
+        Extent::All => where_possible(serve::need_browser, |tools| serve::check_page(&tools)),
     }
 }
 
