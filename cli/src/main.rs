@@ -17,6 +17,7 @@ mod embed;
 mod env;
 mod export;
 mod fill_mask;
+mod gate;
 mod generate;
 mod input_path;
 mod inspect;
@@ -30,6 +31,7 @@ mod output;
 mod perplexity;
 mod rerank;
 mod run;
+mod scores;
 mod serve;
 mod structured_output;
 mod suggestions;
@@ -83,6 +85,7 @@ enum Command {
     Tokenize(tokenize::Args),
     Logits(logits::Args),
     Perplexity(perplexity::Args),
+    Gate(gate::Args),
     Bench(bench::Args),
     BenchServe(bench_serve::Args),
     ApiKey(api_key::Args),
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::command(args),
         Command::Logits(args) => logits::command(args, &open),
         Command::Perplexity(args) => perplexity::command(args, &open),
+        Command::Gate(args) => gate::command(args, &open),
         Command::Bench(args) => bench::command(args, &open),
         Command::BenchServe(args) => bench_serve::command(args, open.quiet),
         Command::ApiKey(args) => api_key::command(args),

@@ -523,3 +523,41 @@ fn tensors_that_would_change_nothing_are_rejected() {
         assert!(errors(&found).contains(rejected), "{model:?}, {names:?}: {}", errors(&found));
     }
 }
+
+#[test]
+fn a_candidate_must_meet_all_bounds() {
+    let text = file("gate.txt", "to be or not to be, that is the question. ".repeat(30).as_bytes());
+    let questions = "{\"context\": \"to be or\", \"choices\": [\" not to be\", \"zzzzz\"], \"answer\": 0}\n";
+    let questions = file("gate.jsonl", questions.repeat(3).as_bytes());
+    let shared =
+        ["gate", "--baseline", "shakespeare", "--data", text.to_str().unwrap(), "--context", "64", "-q"];
+    let same = [&shared[..], &["--candidate", "shakespeare", "--max-slowdown", "100", "--json"]].concat();
+    let same = [&same[..], &["--choices", questions.to_str().unwrap()]].concat();
+    let output = siskin(&same, b"");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for check in report["checks"].as_array().unwrap() {
+        let name = check["name"].as_str().unwrap();
+        let exact = match () {
+            () if name.starts_with("perplexity")
+                || name.starts_with("KL")
+                || name.starts_with("accuracy") =>
+            {
+                0.0
+            }
+            () if name.starts_with("same") => 100.0,
+            () if name.starts_with("memory") => 1.0,
+            () => continue,
+        };
+        assert_eq!(check["value"], exact, "{name}");
+    }
+    let junit = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("gate.xml");
+    let worse =
+        [&shared[..], &["--candidate", "shakespeare", "--max-slowdown", "0", "--min-agreement", "101"]]
+            .concat();
+    let worse = [&worse[..], &["--junit", junit.to_str().unwrap()]].concat();
+    let output = siskin(&worse, b"");
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("FAILED  same most likely token"));
+    assert!(std::fs::read_to_string(junit).unwrap().contains("failures=\"1\""));
+}

@@ -55,11 +55,15 @@ impl Goldens {
         })
     }
 
-    /// Returns those that the model's file records; `None` if it records none, or those of a later version.
+    /// Returns those that the model's file records; `None` if it records none, or those of a later version, or if the model
+    /// computes something else than its file, since an adapter applies or layers are skipped.
     ///
     /// # Errors
     /// If the section is damaged.
     pub fn of(model: &Model) -> Result<Option<Self>> {
+        if model.identity() != model.file().identity() || model.skipped().numbers().next().is_some() {
+            return Ok(None);
+        }
         let Some(section) = model.file().checked_section(SectionKind::Goldens)? else { return Ok(None) };
         let value: Value =
             serde_json::from_slice(&section).map_err(|error| Error::corrupt("goldens", error.to_string()))?;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 const CLIENT: &str = "serve/tests/clients/openai_client.py";
 const CLIENT_PACKAGES: [&str; 1] = ["openai==3.57.0"];
+const SERVICE_MANAGER: &str = "serve/tests/clients/service_manager.py";
 const PAGE: &str = "serve/tests/clients/chat_page.py";
 const PAGE_PACKAGES: [&str; 1] = ["selenium==4.51.0"];
 
@@ -27,7 +28,8 @@ pub(super) fn need_tools() -> Result<Tools> {
 
 /// Serves real models, and fails if a client does not get what it asks for.
 pub(super) fn check(Tools { python, decoder, encoder }: &Tools) -> Result {
-    run_script(python, CLIENT, &[decoder, encoder])
+    run_script(python, CLIENT, &[decoder, encoder])?;
+    run_script(python, SERVICE_MANAGER, &[decoder])
 }
 
 /// What the check of the chat page needs.

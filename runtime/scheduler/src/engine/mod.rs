@@ -300,6 +300,12 @@ impl TokenEngine {
         Some(SchedulerStats { waiting: inbox.waiting.load(Ordering::Relaxed), ..stats })
     }
 
+    /// Returns how long a request that arrives now is predicted to wait for the prompts before it.
+    pub fn predicted_wait(&self, model: ModelId) -> Option<Duration> {
+        let inbox = self.find_inbox(model)?;
+        Some(Duration::from_micros(inbox.predicted_wait.load(Ordering::Relaxed)))
+    }
+
     /// Returns the counters of a model's store of prefixes; `None` if it has none.
     pub fn prefix_store_stats(&self, model: ModelId) -> Option<PrefixStoreStats> {
         self.find_inbox(model)?.store.as_ref().map(|store| store.stats())

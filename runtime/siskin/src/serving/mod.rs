@@ -471,6 +471,14 @@ impl Engine {
         self.engine.stats(model)
     }
 
+    /// Returns how long a request that arrives now is predicted to wait for the prompts before it.
+    pub fn predicted_wait(&self, model: ModelId) -> Option<Duration> {
+        if !FEATURE.is_there {
+            return None;
+        }
+        self.engine.predicted_wait(model)
+    }
+
     /// Returns the counters of a model's prefixes on disk; `None` if it keeps none there.
     pub fn disk_cache_stats(&self, model: ModelId) -> Option<PrefixStoreStats> {
         if !FEATURE.is_there {

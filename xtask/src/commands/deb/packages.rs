@@ -127,7 +127,10 @@ impl Stage<'_> {
         let rows = [
             ("linux/systemd/siskin.socket", "lib/systemd/system/siskin.socket"),
             ("linux/systemd/siskin@.service", "lib/systemd/system/siskin@.service"),
+            ("linux/systemd/siskin-http.socket", "lib/systemd/system/siskin-http.socket"),
+            ("linux/systemd/siskin-http.service", "lib/systemd/system/siskin-http.service"),
             ("linux/debian/siskin.conf", "etc/siskin/siskin.conf"),
+            ("linux/debian/siskin-http.conf", "etc/siskin/siskin-http.conf"),
             ("docs/cli.md", "usr/share/doc/siskin/cli.md"),
             ("docs/linux.md", "usr/share/doc/siskin/linux.md"),
         ];

@@ -9,9 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Maximum exposure level of the service, in tenths, of at most 100.
+/// Maximum exposure level of the services, in tenths, of at most 100.
 const EXPOSURE: &str = "10";
-const UNITS: [&str; 2] = ["siskin.socket", "siskin@.service"];
+const SERVICES: [&str; 2] = ["siskin@.service", "siskin-http.service"];
+const SOCKETS: [&str; 2] = ["siskin.socket", "siskin-http.socket"];
 
 /// Checks the units of an architecture's packages.
 pub(super) fn check(machine: &DebArchitecture, folder: &Path) -> Result {
@@ -28,16 +29,18 @@ pub(super) fn check(machine: &DebArchitecture, folder: &Path) -> Result {
     // The system units that ours depend on.
     run(program("cp", &["-a", "/lib/systemd/system/."]).arg(&units))?;
     let package = tree(folder, machine).join("siskin");
-    for unit in UNITS {
+    for unit in SOCKETS.iter().chain(&SERVICES) {
         install("644", &package.join("lib/systemd/system").join(unit), &units.join(unit))?;
     }
     install("755", &package.join("usr/bin/siskin"), &place.join("usr/bin/siskin"))?;
     let at = format!("--root={}", place.display());
-    run(program("systemd-analyze", &["verify", "--man=no", &at]).args(UNITS))?;
+    run(program("systemd-analyze", &["verify", "--man=no", &at]).args(SOCKETS).args(SERVICES))?;
     let exposure = format!("--threshold={EXPOSURE}");
-    let security = ["security", "--no-pager", "--offline=true", &exposure, &at, UNITS[1]];
-    let verdict = output(&mut program("systemd-analyze", &security))?;
-    println!("{}", verdict.trim_end().lines().last().unwrap_or_default());
+    for unit in SERVICES {
+        let security = ["security", "--no-pager", "--offline=true", &exposure, &at, unit];
+        let verdict = output(&mut program("systemd-analyze", &security))?;
+        println!("{}", verdict.trim_end().lines().last().unwrap_or_default());
+    }
     fs::remove_dir_all(&place).map_err(said(&place))?;
     if machine.is_own() { answers(&package.join("usr/bin/siskin"), folder) } else { Ok(()) }
 }
