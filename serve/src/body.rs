@@ -5,12 +5,30 @@ use std::time::Duration;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::StatusCode;
 use hyper::body::{Bytes, Incoming};
+use serde::Deserialize;
 
 use crate::error::ApiError;
 use siskin_format::JsonFields;
 
 /// How long a client may take to send a body.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One value, or a list of them.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a string or a list of strings")]
+pub(crate) enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T: Clone> OneOrMany<T> {
+    pub(crate) fn to_vec(&self) -> Vec<T> {
+        match self {
+            Self::One(value) => vec![value.clone()],
+            Self::Many(values) => values.clone(),
+        }
+    }
+}
 
 /// Reads a body of at most `limit` bytes.
 pub(crate) async fn read(body: &mut Incoming, limit: usize) -> Result<Bytes, ApiError> {

@@ -15,6 +15,8 @@ use crate::response::{self, Response};
 pub(crate) enum ErrorFormat {
     /// An object with message, type, parameter and code.
     OpenAi,
+    /// An object with the message, as in Ollama's API and the Open Inference Protocol.
+    Message,
 }
 
 /// A header that goes with a status.
@@ -112,20 +114,30 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "server_error", message)
     }
 
+    /// Returns the error with another name for the field that it is about.
+    pub(crate) fn renamed(mut self, rename: impl Fn(&str) -> String) -> Self {
+        if let Some(param) = self.param.take() {
+            let name = rename(&param);
+            if let Some(rest) = self.message.strip_prefix(&param).filter(|rest| rest.starts_with(':')) {
+                self.message = format!("{name}{rest}");
+            }
+            self.param = Some(name);
+        }
+        self
+    }
+
     /// Returns whether the server, or the client, has too many requests.
     pub(crate) fn is_overload(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS
     }
 
-    /// Returns the JSON object of the error.
-    pub(crate) fn body(&self) -> Value {
-        json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
-    }
-
     /// Returns the JSON object of the error in a format.
     pub(crate) fn body_in(&self, format: ErrorFormat) -> Value {
         match format {
-            ErrorFormat::OpenAi => self.body(),
+            ErrorFormat::OpenAi => json!({
+                "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code},
+            }),
+            ErrorFormat::Message => json!({"error": self.message}),
         }
     }
 

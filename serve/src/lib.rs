@@ -14,9 +14,10 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 //!
-//! `routes/table.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API, and `page/` the chat
-//! page, a client of it. One thread reads and writes all sockets; two others tokenize and render chat templates; the
-//! engine's thread and the thread pool compute. `/health` and `/metrics` wait for none of them.
+//! `routes/table.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API, `generation/` what it
+//! shares with other APIs, and `page/` the chat page, a client of it. One thread reads and writes all sockets; two others
+//! tokenize and render chat templates; the engine's thread and the thread pool compute. `/health` and `/metrics` wait for
+//! none of them.
 //!
 //! A client cannot make the server read files or open connections. Requests from web pages of other origins, and those
 //! that name another host, are rejected unless they are allowed. Prompts are not logged.
@@ -27,7 +28,10 @@ mod body;
 mod call;
 mod client_stream;
 mod clients;
+mod embedding;
 mod error;
+mod event_stream;
+mod generation;
 mod guard;
 mod listener;
 pub mod load;
@@ -39,10 +43,10 @@ mod options;
 mod page;
 mod response;
 mod routes;
-mod server_sent_events;
 mod service_manager;
 mod state;
 mod tasks;
+mod time;
 mod workers;
 
 pub use access_log::AccessLog;

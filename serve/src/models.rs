@@ -1,7 +1,6 @@
 //! The models of the server, by name.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use siskin::encoder::EmbedOptions;
 use siskin::serving::{EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
@@ -13,6 +12,7 @@ use siskin::{
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::metrics::{self, ModelMetrics, NamedMetrics};
+use crate::time::unix_time;
 use crate::workers::Workers;
 
 /// A model under the name by which requests select it.
@@ -265,9 +265,4 @@ fn fingerprint(model: &Model, adapter: AdapterSlot, options: &ServedModelOptions
     let mut hasher = blake3::Hasher::new();
     hasher.update(&model.identity_with(adapter)).update(build.as_bytes());
     format!("fp_{}", &hasher.finalize().to_hex()[..16])
-}
-
-/// Returns the seconds since 1970.
-pub(crate) fn unix_time() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -10,7 +10,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
 use crate::access_log::LogEntry;
-use crate::server_sent_events::EventStream;
+use crate::event_stream::EventStream;
 
 pub(crate) type Response = hyper::Response<ResponseBody>;
 
@@ -90,11 +90,12 @@ pub(crate) fn text(content_type: &'static str, text: String) -> Response {
     bytes(StatusCode::OK, content_type, text.into())
 }
 
-/// Returns a stream of server-sent events.
-pub(crate) fn events(stream: EventStream) -> Response {
+/// Returns a streamed response.
+pub(crate) fn stream(stream: EventStream) -> Response {
+    let content_type = HeaderValue::from_static(stream.format().content_type());
     let mut response = Response::new(ResponseBody::new(Content::Events(Box::new(stream))));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies pass each event on at once.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));

@@ -10,15 +10,18 @@ use siskin::serving::PromptInput;
 use siskin::template::Message;
 use siskin_format::JsonFields;
 
-use super::chat_message::CallIds;
-use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
-use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
-use super::{ResponseHeader, log_probabilities, structured_output};
+use super::chat_message::{delta, message_object};
+use super::usage_chunks::{ChoiceRenderer, UsageChunks, usage_object};
+use super::{ResponseHeader, structured_output};
 use crate::body;
 use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
+use crate::event_stream::{EventStream, StreamFormat};
+use crate::generation::{
+    CallIds, ChoiceEvent, Choices, ChunkStream, SamplingFields, Streaming, take_top_log_probabilities,
+    token_entry,
+};
 use crate::response::{self, Response};
-use crate::server_sent_events::EventStream;
 
 /// Answers a request.
 pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
@@ -55,9 +58,10 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     }
     let role = json!({"role": "assistant", "content": ""});
     let roles = (0..choices.count()).map(|index| renderer.chunk(&choices, index, &role, Value::Null, None));
-    let roles = roles.collect();
-    let chunks = ChunkStream::new(choices, renderer, streaming.include_usage, roles);
-    Ok(response::events(EventStream::new(Box::new(chunks))))
+    let mut roles = roles.collect();
+    let renderer = UsageChunks::new(renderer, streaming.include_usage, &mut roles);
+    let chunks = ChunkStream::new(choices, renderer, roles);
+    Ok(response::stream(EventStream::new(StreamFormat::OpenAiEvents, Box::new(chunks))))
 }
 
 /// Takes the number of most likely tokens to report; `None`: no log-probabilities.
@@ -173,10 +177,10 @@ impl ChatRenderer {
                         .for_each(|event| messages[index].append(event));
                     if self.has_log_probabilities {
                         let tokenizer = choices.model().model.tokenizer().ok();
-                        entries[index].push(log_probabilities::chat_entry(tokenizer, token, &top));
+                        entries[index].push(token_entry(tokenizer, token, &top));
                     }
                 }
-                ChoiceEvent::End { text, finish_reason } => {
+                ChoiceEvent::End { text, finish_reason, .. } => {
                     let mut events = self.parsers[index].push(&text);
                     events.extend(self.parsers[index].finish());
                     events.into_iter().for_each(|event| messages[index].append(event));
@@ -192,34 +196,34 @@ impl ChatRenderer {
             };
             json!({
                 "index": index,
-                "message": self.ids.message(index, message),
+                "message": message_object(&self.ids, index, message),
                 "logprobs": log_probabilities,
                 "finish_reason": reasons[index],
             })
         };
         let list: Vec<Value> = messages.into_iter().enumerate().map(choice).collect();
         let mut object = self.object(&choices, "chat.completion", &list.into());
-        object["usage"] = choices.usage();
+        object["usage"] = usage_object(choices.usage());
         Ok(response::json(StatusCode::OK, &object))
     }
 }
 
-impl ChunkRenderer for ChatRenderer {
+impl ChoiceRenderer for ChatRenderer {
     fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
         let (text, entry, finish_reason) = match event {
             ChoiceEvent::Prompt { .. } => return,
             ChoiceEvent::Token { token, text, top } => {
                 let tokenizer = choices.model().model.tokenizer().ok();
-                let entry = || log_probabilities::chat_entry(tokenizer, token, &top);
+                let entry = || token_entry(tokenizer, token, &top);
                 (text, self.has_log_probabilities.then(entry), None)
             }
-            ChoiceEvent::End { text, finish_reason } => (text, None, Some(finish_reason)),
+            ChoiceEvent::End { text, finish_reason, .. } => (text, None, Some(finish_reason)),
         };
         let mut events = self.parsers[index].push(&text);
         if finish_reason.is_some() {
             events.extend(self.parsers[index].finish());
         }
-        let mut deltas: Vec<Value> = events.iter().map(|event| self.ids.delta(index, event)).collect();
+        let mut deltas: Vec<Value> = events.iter().map(|event| delta(&self.ids, index, event)).collect();
         if deltas.is_empty() && entry.is_some() {
             deltas.push(json!({"content": ""}));
         }

@@ -6,15 +6,17 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use siskin::serving::PromptInput;
 
-use super::choices::{ChoiceEvent, Choices, ChunkRenderer, ChunkStream};
 use super::log_probabilities::CompletionLogProbabilities;
-use super::sampling::{SamplingFields, Streaming, take_top_log_probabilities};
-use super::{ResponseHeader, TextInput, log_probabilities, structured_output};
+use super::usage_chunks::{ChoiceRenderer, UsageChunks, usage_object};
+use super::{ResponseHeader, TextInput, structured_output};
 use crate::body;
 use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
+use crate::event_stream::{EventStream, StreamFormat};
+use crate::generation::{
+    ChoiceEvent, Choices, ChunkStream, SamplingFields, Streaming, take_top_log_probabilities, token_text,
+};
 use crate::response::{self, Response};
-use crate::server_sent_events::EventStream;
 use siskin_format::JsonFields;
 
 /// The maximum number of prompts of a request.
@@ -78,9 +80,10 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     if !streaming.is_on {
         return renderer.whole(choices).await;
     }
-    let first = renderer.echoed_chunks(&choices);
-    let chunks = ChunkStream::new(choices, renderer, streaming.include_usage, first);
-    Ok(response::events(EventStream::new(Box::new(chunks))))
+    let mut first = renderer.echoed_chunks(&choices);
+    let renderer = UsageChunks::new(renderer, streaming.include_usage, &mut first);
+    let chunks = ChunkStream::new(choices, renderer, first);
+    Ok(response::stream(EventStream::new(StreamFormat::OpenAiEvents, Box::new(chunks))))
 }
 
 /// Rejects what changes results and is not supported, and takes the values of these fields that change none.
@@ -125,7 +128,7 @@ impl Echo {
         let given = texts.get(choices.prompt_index(index)).cloned().flatten();
         given.unwrap_or_else(|| {
             let tokenizer = choices.model().model.tokenizer().ok();
-            let bytes = |token: &u32| log_probabilities::token_text(tokenizer, *token).0;
+            let bytes = |token: &u32| token_text(tokenizer, *token).0;
             let bytes: Vec<u8> = choices.prompt(index).iter().flat_map(bytes).collect();
             String::from_utf8_lossy(&bytes).into_owned()
         })
@@ -160,7 +163,7 @@ impl CompletionRenderer {
                 }
                 (text, None)
             }
-            ChoiceEvent::End { text, finish_reason } => (text, Some(finish_reason)),
+            ChoiceEvent::End { text, finish_reason, .. } => (text, Some(finish_reason)),
         }
     }
 
@@ -204,12 +207,12 @@ impl CompletionRenderer {
         let list: Vec<Value> =
             (0..count).map(|index| self.choice(index, &texts[index], reasons[index])).collect();
         let mut object = self.object(&choices, &list.into());
-        object["usage"] = choices.usage();
+        object["usage"] = usage_object(choices.usage());
         Ok(response::json(StatusCode::OK, &object))
     }
 }
 
-impl ChunkRenderer for CompletionRenderer {
+impl ChoiceRenderer for CompletionRenderer {
     fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
         let (text, reason) = self.take(choices, index, event);
         if !text.is_empty() || reason.is_some() || !self.log_probabilities.is_empty() {

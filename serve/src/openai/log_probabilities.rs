@@ -1,27 +1,11 @@
-//! Log-probabilities in responses.
+//! Log-probabilities of completions.
 
 use serde_json::{Map, Value, json};
 use siskin::sample::SampledToken;
 use siskin::serving::PromptToken;
 use siskin::tokenizer::Tokenizer;
 
-/// A token as bytes, and as text in which U+FFFD replaces invalid bytes.
-pub(super) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> (Vec<u8>, String) {
-    let bytes = tokenizer.and_then(|tokenizer| tokenizer.piece(id, true).ok()).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    (bytes.into_owned(), text)
-}
-
-/// Returns an entry of `logprobs.content` of a chat completion.
-pub(super) fn chat_entry(tokenizer: Option<&Tokenizer>, token: SampledToken, top: &[SampledToken]) -> Value {
-    let entry = |token: &SampledToken| {
-        let (bytes, text) = token_text(tokenizer, token.id);
-        json!({"token": text, "logprob": finite(token.log_probability), "bytes": bytes})
-    };
-    let mut object = entry(&token);
-    object["top_logprobs"] = top.iter().map(entry).collect();
-    object
-}
+use crate::generation::{finite, token_text};
 
 /// `logprobs` of a completion: parallel lists.
 #[derive(Default)]
@@ -74,9 +58,4 @@ impl CompletionLogProbabilities {
         });
         value
     }
-}
-
-/// JSON has no infinity: OpenAI reports -9999 for tokens that were impossible.
-fn finite(log_probability: f32) -> Value {
-    json!(log_probability.max(-9999.0))
 }

@@ -5,40 +5,20 @@
 pub(crate) mod audio;
 pub(crate) mod chat;
 mod chat_message;
-mod choices;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
-
 mod log_probabilities;
 pub(crate) mod model_list;
-
-mod sampling;
 mod structured_output;
 mod subtitles;
-
-use std::sync::atomic::{AtomicU64, Ordering};
+mod usage_chunks;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::models::{RegisteredModel, unix_time};
-
-/// One value, or a list of them.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a string or a list of strings")]
-pub(crate) enum OneOrMany<T> {
-    One(T),
-    Many(Vec<T>),
-}
-
-impl<T: Clone> OneOrMany<T> {
-    pub(crate) fn to_vec(&self) -> Vec<T> {
-        match self {
-            Self::One(value) => vec![value.clone()],
-            Self::Many(values) => values.clone(),
-        }
-    }
-}
+use crate::generation::response_id;
+use crate::models::RegisteredModel;
+use crate::time::unix_time;
 
 /// One text or several, each as text or as token ids.
 #[derive(Deserialize)]
@@ -72,11 +52,4 @@ impl ResponseHeader {
             "choices": choices,
         })
     }
-}
-
-/// Returns an id that no other response of this process has.
-pub(crate) fn response_id(prefix: &str) -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{prefix}-{:08x}{count:08x}", unix_time())
 }

@@ -53,7 +53,7 @@ async fn dispatch(
 ) -> Response {
     let (route, arguments) = match find(request.method(), request.uri().path()) {
         Ok(found) => found,
-        Err(error) => return error.response(ErrorFormat::OpenAi),
+        Err(error) => return error.response(error_format(request.uri().path())),
     };
     if let Some(log) = &mut log {
         log.route = route.path;
@@ -76,6 +76,13 @@ async fn dispatch(
     let mut response = outcome.unwrap_or_else(|error| error.response(route.error_format));
     client.add_headers(response.headers_mut());
     response
+}
+
+/// Returns how errors look in the API of a path: as in routes that begin with the same segment.
+fn error_format(path: &str) -> ErrorFormat {
+    let api = |path: &str| path.split('/').nth(1).map(str::to_owned);
+    let route = ROUTES.iter().find(|route| api(route.path) == api(path));
+    route.map_or(ErrorFormat::OpenAi, |route| route.error_format)
 }
 
 /// Returns the route of a path, and the arguments in the path.

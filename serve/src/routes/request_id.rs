@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::header::{HeaderMap, HeaderValue};
 
-use crate::models::unix_time;
+use crate::time::unix_time;
 
 const MAX_LENGTH: usize = 128;
 

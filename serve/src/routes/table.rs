@@ -128,7 +128,7 @@ impl HttpRoute {
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All routes.
-pub(super) const ROUTES: &[HttpRoute] = &[
+pub(super) static ROUTES: &[HttpRoute] = &[
     HttpRoute::get("/", "operation", "A page to chat with the models", |call| Box::pin(page::answer(call)))
         .public()
         .returns(ResponseKind::Text("text/html")),

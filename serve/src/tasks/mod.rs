@@ -11,10 +11,10 @@ use std::time::Instant;
 use siskin::encoder::OverflowMode;
 use siskin_format::JsonFields;
 
+use crate::body::OneOrMany;
 use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
 use crate::models::RegisteredModel;
-use crate::openai::OneOrMany;
 use crate::workers::Workers;
 
 /// The maximum number of texts of a request.
@@ -27,7 +27,7 @@ fn take_texts(fields: &mut JsonFields<'_>, name: &str) -> Result<Vec<String>, Ap
     Ok(texts)
 }
 
-fn check_count(name: &str, count: usize) -> Result<(), ApiError> {
+pub(crate) fn check_count(name: &str, count: usize) -> Result<(), ApiError> {
     match (1..=MAX_TEXTS).contains(&count) {
         true => Ok(()),
         false => Err(ApiError::invalid(name, format!("expected 1 to {MAX_TEXTS} texts, got {count}"))),
@@ -35,7 +35,7 @@ fn check_count(name: &str, count: usize) -> Result<(), ApiError> {
 }
 
 /// Takes what is done with texts that are too long for the model: they are errors unless `truncate` is set.
-fn take_overflow(fields: &mut JsonFields<'_>) -> Result<OverflowMode, ApiError> {
+pub(crate) fn take_overflow(fields: &mut JsonFields<'_>) -> Result<OverflowMode, ApiError> {
     let is_truncated = fields.take("truncate")?.unwrap_or(false);
     Ok(if is_truncated { OverflowMode::Truncate } else { OverflowMode::Error })
 }

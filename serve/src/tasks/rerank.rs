@@ -8,7 +8,7 @@ use super::{check_count, run, take_overflow};
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::openai::response_id;
+use crate::generation::response_id;
 use crate::response::{self, Response};
 
 /// A text, or an object with one.

@@ -8,7 +8,7 @@ use super::{run, take_texts};
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::openai::response_id;
+use crate::generation::response_id;
 use crate::response::{self, Response};
 
 /// The number of tokens that windows of long texts share.

@@ -10,7 +10,7 @@ use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::sample::SamplerOptions;
 use siskin::serving::{GenerationRequest, PromptInput, RequestClass};
 
-use super::OneOrMany;
+use crate::body::OneOrMany;
 use crate::call::Call;
 use crate::error::ApiError;
 use siskin_format::JsonFields;
@@ -40,13 +40,13 @@ struct StreamOptions {
 
 /// Whether a response is streamed, and whether it ends with the usage.
 #[derive(Clone, Copy)]
-pub(super) struct Streaming {
-    pub(super) is_on: bool,
-    pub(super) include_usage: bool,
+pub(crate) struct Streaming {
+    pub(crate) is_on: bool,
+    pub(crate) include_usage: bool,
 }
 
 impl Streaming {
-    pub(super) fn take(fields: &mut JsonFields<'_>) -> Result<Self, ApiError> {
+    pub(crate) fn take(fields: &mut JsonFields<'_>) -> Result<Self, ApiError> {
         let is_on = fields.take("stream")?.unwrap_or(false);
         let options: Option<StreamOptions> = fields.take("stream_options")?;
         if options.is_some() && !is_on {
@@ -60,30 +60,30 @@ impl Streaming {
 /// The fields that chat completions and completions share: sampling, limits, priority and client.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct SamplingFields {
-    n: Option<usize>,
-    max_tokens: Option<usize>,
-    min_tokens: Option<usize>,
-    ignore_eos: Option<bool>,
-    temperature: Option<f32>,
-    top_p: Option<f32>,
-    top_k: Option<i64>,
-    min_p: Option<f32>,
-    typical_p: Option<f32>,
-    repetition_penalty: Option<f32>,
-    frequency_penalty: Option<f32>,
-    presence_penalty: Option<f32>,
-    logit_bias: Option<BTreeMap<String, f32>>,
-    stop: Option<OneOrMany<String>>,
-    seed: Option<i64>,
-    priority: Option<i64>,
-    cache_salt: Option<String>,
-    user: Option<String>,
-    safety_identifier: Option<String>,
+pub(crate) struct SamplingFields {
+    pub(crate) n: Option<usize>,
+    pub(crate) max_tokens: Option<usize>,
+    pub(crate) min_tokens: Option<usize>,
+    pub(crate) ignore_eos: Option<bool>,
+    pub(crate) temperature: Option<f32>,
+    pub(crate) top_p: Option<f32>,
+    pub(crate) top_k: Option<i64>,
+    pub(crate) min_p: Option<f32>,
+    pub(crate) typical_p: Option<f32>,
+    pub(crate) repetition_penalty: Option<f32>,
+    pub(crate) frequency_penalty: Option<f32>,
+    pub(crate) presence_penalty: Option<f32>,
+    pub(crate) logit_bias: Option<BTreeMap<String, f32>>,
+    pub(crate) stop: Option<OneOrMany<String>>,
+    pub(crate) seed: Option<i64>,
+    pub(crate) priority: Option<i64>,
+    pub(crate) cache_salt: Option<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) safety_identifier: Option<String>,
 }
 
 /// Takes the field `name`, the number of most likely tokens to report.
-pub(super) fn take_top_log_probabilities(
+pub(crate) fn take_top_log_probabilities(
     fields: &mut JsonFields<'_>,
     name: &str,
 ) -> Result<Option<usize>, ApiError> {
@@ -99,22 +99,22 @@ pub(super) fn take_top_log_probabilities(
 
 impl SamplingFields {
     /// Takes all fields that are left.
-    pub(super) fn take(mut fields: JsonFields<'_>) -> Result<Self, ApiError> {
+    pub(crate) fn take(mut fields: JsonFields<'_>) -> Result<Self, ApiError> {
         fields.ignore(&IGNORED);
         Ok(fields.into_options()?)
     }
 
     /// Returns the number of choices for each prompt.
-    pub(super) fn choices(&self) -> usize {
+    pub(crate) fn choices(&self) -> usize {
         self.n.unwrap_or(1)
     }
 
-    pub(super) fn generates_nothing(&self) -> bool {
+    pub(crate) fn generates_nothing(&self) -> bool {
         self.max_tokens == Some(0)
     }
 
     /// Sets the maximum number of tokens to that of `max_completion_tokens`, unless it is `None`.
-    pub(super) fn limit(&mut self, max_tokens: Option<usize>) {
+    pub(crate) fn limit(&mut self, max_tokens: Option<usize>) {
         self.max_tokens = max_tokens.or(self.max_tokens);
     }
 
@@ -122,7 +122,7 @@ impl SamplingFields {
     ///
     /// `top_log_probabilities`: the number of most likely tokens to report; `None`: no log-probabilities. `scores_prompt`: the
     /// log-probabilities of the prompt are reported, too, and nothing needs to be generated.
-    pub(super) fn variants(
+    pub(crate) fn variants(
         &self,
         top_log_probabilities: Option<usize>,
         structured_output: Option<StructuredOutput>,

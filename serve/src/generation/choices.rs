@@ -1,26 +1,24 @@
 //! The choices of a response while they are generated: one request to the engine each.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use siskin::FinishReason;
 use siskin::sample::SampledToken;
 use siskin::serving::{
-    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, StreamEnd, StreamUsage,
+    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, StreamEnd, StreamTimes,
+    StreamUsage,
 };
 
 use crate::call::Call;
 use crate::clients::Client;
 use crate::error::{ApiError, FieldNames};
 use crate::models::RegisteredModel;
-use crate::server_sent_events::EventSource;
 
 /// The choices of all prompts of a response. Dropping it cancels them.
-pub(super) struct Choices {
+pub(crate) struct Choices {
     model: Arc<RegisteredModel>,
     client: Client,
     choices: Vec<Choice>,
@@ -40,7 +38,7 @@ struct Choice {
 }
 
 /// An event of a choice.
-pub(super) enum ChoiceEvent {
+pub(crate) enum ChoiceEvent {
     /// The tokens of the prompt from the second on.
     Prompt {
         tokens: Vec<PromptToken>,
@@ -53,13 +51,14 @@ pub(super) enum ChoiceEvent {
     End {
         text: String,
         finish_reason: &'static str,
+        times: StreamTimes,
     },
 }
 
 impl Choices {
     /// Submits a request for each prompt and each of `variants`, which differ in their seeds. Prompts are tokenized on
     /// another thread.
-    pub(super) async fn submit(
+    pub(crate) async fn submit(
         call: &Call,
         model: &Arc<RegisteredModel>,
         prompts: Vec<PromptInput>,
@@ -113,26 +112,26 @@ impl Choices {
         })
     }
 
-    pub(super) fn model(&self) -> &RegisteredModel {
+    pub(crate) fn model(&self) -> &RegisteredModel {
         &self.model
     }
 
     /// Returns the number of a choice's prompt.
-    pub(super) fn prompt_index(&self, index: usize) -> usize {
+    pub(crate) fn prompt_index(&self, index: usize) -> usize {
         index / self.per_prompt
     }
 
     /// Returns the tokens of a choice's prompt.
-    pub(super) fn prompt(&self, index: usize) -> &[u32] {
+    pub(crate) fn prompt(&self, index: usize) -> &[u32] {
         &self.prompts[self.prompt_index(index)]
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.choices.len()
     }
 
     /// Returns the next event with the index of its choice; `None` when all have ended.
-    pub(super) fn poll_event(
+    pub(crate) fn poll_event(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<(usize, ChoiceEvent), ApiError>>> {
@@ -155,7 +154,8 @@ impl Choices {
                     }
                     let (name, finish_reason) = finish_reason(end);
                     self.model.metrics.record_end(name, times);
-                    finish_reason.map(|finish_reason| (index, ChoiceEvent::End { text, finish_reason }))
+                    finish_reason
+                        .map(|finish_reason| (index, ChoiceEvent::End { text, finish_reason, times }))
                 }
             };
             if event.is_err() {
@@ -171,20 +171,18 @@ impl Choices {
     }
 
     /// Returns the next event with the index of its choice; `None` when all have ended.
-    pub(super) async fn next_event(&mut self) -> Option<Result<(usize, ChoiceEvent), ApiError>> {
+    pub(crate) async fn next_event(&mut self) -> Option<Result<(usize, ChoiceEvent), ApiError>> {
         poll_fn(|context| self.poll_event(context)).await
     }
 
-    /// Returns the `usage` object.
-    pub(super) fn usage(&self) -> Value {
+    /// Returns what all prompts used.
+    pub(crate) fn usage(&self) -> StreamUsage {
         let sum = |count: fn(&StreamUsage) -> usize| self.usage.iter().map(count).sum::<usize>();
-        let (prompt, generated) = (sum(|usage| usage.prompt_tokens), sum(|usage| usage.generated_tokens));
-        json!({
-            "prompt_tokens": prompt,
-            "completion_tokens": generated,
-            "total_tokens": prompt + generated,
-            "prompt_tokens_details": {"cached_tokens": sum(|usage| usage.cached_tokens)},
-        })
+        StreamUsage {
+            prompt_tokens: sum(|usage| usage.prompt_tokens),
+            cached_tokens: sum(|usage| usage.cached_tokens),
+            generated_tokens: sum(|usage| usage.generated_tokens),
+        }
     }
 }
 
@@ -209,70 +207,5 @@ fn finish_reason(end: StreamEnd) -> (&'static str, Result<&'static str, ApiError
         StreamEnd::Canceled => ("abort", Err(ApiError::shutting_down())),
         StreamEnd::ReaderTooSlow => ("abort", Err(ApiError::reader_too_slow())),
         StreamEnd::Failed(error) => ("error", Err(error.into())),
-    }
-}
-
-/// Turns events into the chunks of a streamed response.
-pub(super) trait ChunkRenderer: Send {
-    /// Appends the chunks of an event; none if it has nothing to tell.
-    fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>);
-
-    /// Returns a chunk without choices, for the usage.
-    fn empty_chunk(&self, choices: &Choices) -> Value;
-}
-
-/// A streamed response.
-pub(super) struct ChunkStream<R> {
-    choices: Choices,
-    renderer: R,
-    include_usage: bool,
-    /// Chunks that come before the next event.
-    chunks: VecDeque<Value>,
-    is_over: bool,
-}
-
-impl<R: ChunkRenderer> ChunkStream<R> {
-    /// Creates a stream that begins with `chunks`.
-    pub(super) fn new(choices: Choices, renderer: R, include_usage: bool, chunks: VecDeque<Value>) -> Self {
-        Self { choices, renderer, include_usage, chunks, is_over: false }
-    }
-
-    /// Returns a chunk as it is sent: with a null usage if the last one has a usage.
-    fn finished(&self, mut chunk: Value) -> Value {
-        if self.include_usage && chunk.get("usage").is_none() && chunk.get("error").is_none() {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
-    }
-}
-
-impl<R: ChunkRenderer> EventSource for ChunkStream<R> {
-    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Value>> {
-        loop {
-            if let Some(chunk) = self.chunks.pop_front() {
-                return Poll::Ready(Some(self.finished(chunk)));
-            }
-            if self.is_over {
-                return Poll::Ready(None);
-            }
-            match self.choices.poll_event(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok((index, event)))) => {
-                    self.renderer.render(&self.choices, index, event, &mut self.chunks);
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    self.chunks.push_back(error.body());
-                    self.is_over = true;
-                }
-                Poll::Ready(None) => {
-                    if self.include_usage {
-                        let mut chunk = self.renderer.empty_chunk(&self.choices);
-                        chunk["usage"] = self.choices.usage();
-                        self.chunks.push_back(chunk);
-                    }
-                    self.is_over = true;
-                }
-            }
-        }
     }
 }
