@@ -14,8 +14,8 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 //!
-//! `routes/table.rs` is the table of routes. `openai/` has the types and the meaning of the OpenAI API, `generation/` what it
-//! shares with other APIs, and `page/` the chat page, a client of it. One thread reads and writes all sockets; two others
+//! `routes/table.rs` is the table of routes. `openai/` and `ollama/` have the types and the meaning of one API each,
+//! `generation/` has what they share, and `page/` the chat page, a client. One thread reads and writes all sockets; two others
 //! tokenize and render chat templates; the engine's thread and the thread pool compute. `/health` and `/metrics` wait for
 //! none of them.
 //!
@@ -38,6 +38,7 @@ pub mod load;
 mod metrics;
 mod models;
 mod multipart;
+mod ollama;
 mod openai;
 mod options;
 mod page;

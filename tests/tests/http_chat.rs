@@ -15,23 +15,23 @@ use super::http::{Running, request};
 const SPECIAL: [&str; 5] = ["<think>", "</think>", "</s>", "[TOOL_CALLS]", "[ARGS]"];
 
 /// In the manner of Mistral: tools, calls and results between special tokens.
-const MISTRAL: &str = "{% if tools %}{{ tools | tojson }}{% endif %}\
+pub(super) const MISTRAL: &str = "{% if tools %}{{ tools | tojson }}{% endif %}\
     {% for message in messages %}{% if message.tool_calls %}\
     {% for call in message.tool_calls %}{% if call.id | length != 9 %}{{ raise_exception('id') }}{% endif %}\
     [TOOL_CALLS]{{ call.function.name }}[ARGS]{{ call.function.arguments | tojson }}{% endfor %}</s>\
     {% else %}[{{ message.role }}]{{ message.content }}{% endif %}{% endfor %}";
 
 /// Without tools; responses begin with reasoning.
-const THINKING: &str = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}\
+pub(super) const THINKING: &str = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}\
     {% if add_generation_prompt %}[assistant]{% if enable_thinking is defined and not enable_thinking %}\
     <think></think>{% else %}<think>{% endif %}{% endif %}";
 
-pub(super) fn serve(name: &str, template: &str) -> Running {
+pub(super) fn serve(name: &str, template: impl Into<Option<&'static str>>) -> Running {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("http-chat-{name}"));
     let model = ChatModel {
         source: "golden/llama",
         tokenizer: chat_model::byte_tokenizer(&SPECIAL),
-        template: Some(template),
+        template: template.into(),
         max_positions: Some(4096),
     };
     let path = chat_model::pack(&folder, name, &model).unwrap();
@@ -42,7 +42,7 @@ pub(super) fn serve(name: &str, template: &str) -> Running {
     Running::serve(ServerOptions::default(), served)
 }
 
-fn tools() -> Value {
+pub(super) fn tools() -> Value {
     let parameters = json!({
         "type": "object", "properties": {"city": {"enum": ["Paris", "Bern"]}, "days": {"type": "integer", "maximum": 99, "minimum": 0}},
         "required": ["city", "days"], "additionalProperties": false

@@ -12,26 +12,26 @@ use siskin_serve::{ServedModel, ServerOptions};
 use siskin_tests::temp_folder::TempFolder;
 use siskin_tests::{paths, search, texts};
 
-const TEXTS: [&str; 3] = ["w5 w6 w7", "w30 w12 w9 w44", "w8"];
+pub(super) const TEXTS: [&str; 3] = ["w5 w6 w7", "w30 w12 w9 w44", "w8"];
 
-fn open(folder: &str) -> Model {
+pub(super) fn open(folder: &str) -> Model {
     let options = ModelOptions { threads: 1, ..ModelOptions::default() };
     Model::from_file(texts::with_words(folder), &options).unwrap()
 }
 
-fn translator() -> Model {
+pub(super) fn translator() -> Model {
     let folder = TempFolder::new("http-translator");
     let words = &[(3, "__de__"), (4, "__en__"), (2, "</s>")];
     let file = search::with_tokenizer(folder.path(), "m2m", "golden-texts/m2m", words, &json!({}));
     Model::from_file(file, &ModelOptions { threads: 1, ..ModelOptions::default() }).unwrap()
 }
 
-fn server(models: Vec<(&str, Model)>) -> Running {
+pub(super) fn server(models: Vec<(&str, Model)>) -> Running {
     let served = models.into_iter().map(|(name, model)| ServedModel::new(name, model)).collect();
     Running::serve_all(ServerOptions::default(), served)
 }
 
-fn ok(server: &Running, path: &str, body: &Value) -> Value {
+pub(super) fn ok(server: &Running, path: &str, body: &Value) -> Value {
     let (status, response) = server.post(path, body);
     assert_eq!(status, 200, "{path}: {response}");
     response

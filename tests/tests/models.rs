@@ -12,6 +12,7 @@ mod gradients;
 mod http;
 mod http_chat;
 mod http_load;
+mod http_ollama;
 mod http_tasks;
 mod kv_cache_types;
 mod layers;

@@ -71,6 +71,10 @@ fn responses(route: &HttpRoute) -> Value {
             "application/json": {"schema": reference(whole)},
             "text/event-stream": {"schema": events(chunk)},
         }),
+        ResponseKind::JsonOrLines(whole, line) => json!({
+            "application/json": {"schema": reference(whole)},
+            "application/x-ndjson": {"schema": reference(line)},
+        }),
         ResponseKind::JsonOrText(schema) => json!({
             "application/json": {"schema": reference(schema)},
             "text/plain": {"schema": {"type": "string"}},

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use super::health;
 use crate::call::Call;
 use crate::error::{ApiError, ErrorFormat};
+use crate::ollama;
 use crate::openai::{audio, chat, completions, embeddings, model_list};
 use crate::page;
 use crate::response::Response;
@@ -15,6 +16,7 @@ use crate::tasks::{classify, rerank, tag, tokens, translate};
 pub(super) enum RouteMethod {
     Get,
     Post,
+    Delete,
 }
 
 /// Which clients may use a route, if the server has API keys.
@@ -59,6 +61,8 @@ pub(super) enum ResponseKind {
     Json(&'static str),
     /// The same, or a stream of server-sent events with chunks of the second schema.
     JsonOrEvents(&'static str, &'static str),
+    /// The same, or a stream of lines, each JSON of the second schema.
+    JsonOrLines(&'static str, &'static str),
     /// Text of this media type.
     Text(&'static str),
     /// JSON of the schema with this name, or text, as the request says.
@@ -87,6 +91,7 @@ impl RouteMethod {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Delete => "DELETE",
         }
     }
 }
@@ -110,6 +115,20 @@ impl HttpRoute {
         handler: fn(Call) -> Answer,
     ) -> Self {
         Self { method: RouteMethod::Post, ..Self::get(path, tag, summary, handler) }
+    }
+
+    const fn delete(
+        path: &'static str,
+        tag: &'static str,
+        summary: &'static str,
+        handler: fn(Call) -> Answer,
+    ) -> Self {
+        Self { method: RouteMethod::Delete, ..Self::get(path, tag, summary, handler) }
+    }
+
+    /// Errors are objects with a message.
+    const fn with_plain_errors(self) -> Self {
+        Self { error_format: ErrorFormat::Message, ..self }
     }
 
     const fn public(self) -> Self {
@@ -188,6 +207,59 @@ pub(super) static ROUTES: &[HttpRoute] = &[
     })
     .takes(BodyKind::Json("DetokenizeRequest"))
     .returns(ResponseKind::Json("DetokenizedText")),
+    HttpRoute::get("/api/version", "Ollama", "The version of the server", |call| {
+        Box::pin(ollama::model_list::version(call))
+    })
+    .public()
+    .with_plain_errors(),
+    HttpRoute::get("/api/tags", "Ollama", "List the models", |call| Box::pin(ollama::model_list::tags(call)))
+        .returns(ResponseKind::Json("OllamaModelList"))
+        .with_plain_errors(),
+    HttpRoute::get("/api/ps", "Ollama", "List the loaded models", |call| {
+        Box::pin(ollama::model_list::loaded(call))
+    })
+    .returns(ResponseKind::Json("OllamaModelList"))
+    .with_plain_errors(),
+    HttpRoute::post("/api/show", "Ollama", "Describe a model", |call| Box::pin(ollama::show::answer(call)))
+        .takes(BodyKind::Json("OllamaShowRequest"))
+        .returns(ResponseKind::Json("OllamaModelDescription"))
+        .with_plain_errors(),
+    HttpRoute::post("/api/generate", "Ollama", "Respond to a prompt", |call| {
+        Box::pin(ollama::generate::answer(call))
+    })
+    .takes(BodyKind::Json("OllamaGenerateRequest"))
+    .returns(ResponseKind::JsonOrLines("OllamaGenerateResponse", "OllamaGenerateResponse"))
+    .with_plain_errors(),
+    HttpRoute::post("/api/chat", "Ollama", "Continue a conversation", |call| {
+        Box::pin(ollama::chat::answer(call))
+    })
+    .takes(BodyKind::Json("OllamaChatRequest"))
+    .returns(ResponseKind::JsonOrLines("OllamaChatResponse", "OllamaChatResponse"))
+    .with_plain_errors(),
+    HttpRoute::post("/api/embed", "Ollama", "Embed texts", |call| Box::pin(ollama::embed::answer(call)))
+        .takes(BodyKind::Json("OllamaEmbedRequest"))
+        .returns(ResponseKind::Json("OllamaEmbeddings"))
+        .with_plain_errors(),
+    HttpRoute::post("/api/embeddings", "Ollama", "Embed a text", |call| {
+        Box::pin(ollama::embed::answer_one(call))
+    })
+    .takes(BodyKind::Json("OllamaEmbeddingRequest"))
+    .returns(ResponseKind::Json("OllamaEmbedding"))
+    .with_plain_errors(),
+    HttpRoute::post("/api/pull", "Ollama", "Not supported", |call| Box::pin(ollama::unsupported::pull(call)))
+        .with_plain_errors(),
+    HttpRoute::post("/api/push", "Ollama", "Not supported", |call| Box::pin(ollama::unsupported::push(call)))
+        .with_plain_errors(),
+    HttpRoute::post("/api/create", "Ollama", "Not supported", |call| {
+        Box::pin(ollama::unsupported::create(call))
+    })
+    .with_plain_errors(),
+    HttpRoute::post("/api/copy", "Ollama", "Not supported", |call| Box::pin(ollama::unsupported::copy(call)))
+        .with_plain_errors(),
+    HttpRoute::delete("/api/delete", "Ollama", "Not supported", |call| {
+        Box::pin(ollama::unsupported::delete(call))
+    })
+    .with_plain_errors(),
     HttpRoute::get("/health", "operation", "Whether the server takes requests", |call| {
         Box::pin(health::ready(call))
     })
