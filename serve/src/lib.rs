@@ -14,10 +14,10 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 //!
-//! `routes/table.rs` is the table of routes. `openai/` and `ollama/` have the types and the meaning of one API each,
-//! `generation/` has what they share, and `page/` the chat page, a client. One thread reads and writes all sockets; two others
-//! tokenize and render chat templates; the engine's thread and the thread pool compute. `/health` and `/metrics` wait for
-//! none of them.
+//! `routes/table.rs` is the table of routes. `openai/`, `ollama/` and `inference_protocol/` have the types and the meaning of
+//! one API each, `generation/` has what they share, and `page/` the chat page, a client. One thread reads and writes all
+//! sockets; two others tokenize and render chat templates; the engine's thread and the thread pool compute. `/health` and
+//! `/metrics` wait for none of them.
 //!
 //! A client cannot make the server read files or open connections. Requests from web pages of other origins, and those
 //! that name another host, are rejected unless they are allowed. Prompts are not logged.
@@ -33,6 +33,7 @@ mod error;
 mod event_stream;
 mod generation;
 mod guard;
+mod inference_protocol;
 mod listener;
 pub mod load;
 mod metrics;

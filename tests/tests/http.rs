@@ -60,13 +60,18 @@ impl Running {
     }
 
     /// Sends bytes, and returns all that comes back until the server closes the connection.
-    pub(super) fn exchange(&self, bytes: &[u8]) -> String {
+    pub(super) fn exchange_bytes(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         // The server may close while a body that is too long is being sent.
         let _ = stream.write_all(bytes);
         let mut response = Vec::new();
         let _ = stream.read_to_end(&mut response);
-        String::from_utf8_lossy(&response).into_owned()
+        response
+    }
+
+    /// The same as text.
+    pub(super) fn exchange(&self, bytes: &[u8]) -> String {
+        String::from_utf8_lossy(&self.exchange_bytes(bytes)).into_owned()
     }
 
     pub(super) fn post(&self, path: &str, body: &Value) -> (u16, Value) {

@@ -11,6 +11,7 @@ mod gguf_readers;
 mod gradients;
 mod http;
 mod http_chat;
+mod http_inference_protocol;
 mod http_load;
 mod http_ollama;
 mod http_tasks;

@@ -56,6 +56,7 @@ fn operation(route: &HttpRoute) -> Value {
     let body = match route.body {
         BodyKind::None => None,
         BodyKind::Json(schema) => Some(json!({"application/json": {"schema": reference(schema)}})),
+        BodyKind::JsonOrTensors(schema) => Some(json_or_tensors(schema)),
         BodyKind::Form(schema) => Some(json!({"multipart/form-data": {"schema": reference(schema)}})),
     };
     if let Some(content) = body {
@@ -71,6 +72,8 @@ fn responses(route: &HttpRoute) -> Value {
             "application/json": {"schema": reference(whole)},
             "text/event-stream": {"schema": events(chunk)},
         }),
+        ResponseKind::Events(schema) => json!({"text/event-stream": {"schema": events(schema)}}),
+        ResponseKind::JsonOrTensors(schema) => json_or_tensors(schema),
         ResponseKind::JsonOrLines(whole, line) => json!({
             "application/json": {"schema": reference(whole)},
             "application/x-ndjson": {"schema": reference(line)},
@@ -93,6 +96,17 @@ fn responses(route: &HttpRoute) -> Value {
 
 fn events(schema: &str) -> Value {
     json!({"type": "string", "description": format!("Events whose data are of the schema {schema}")})
+}
+
+fn json_or_tensors(schema: &str) -> Value {
+    let description =
+        format!("JSON of the schema {schema}, whose length is in a header, and the bytes of tensors");
+    json!({
+        "application/json": {"schema": reference(schema)},
+        "application/octet-stream": {
+            "schema": {"type": "string", "format": "binary", "description": description},
+        },
+    })
 }
 
 fn reference(schema: &str) -> Value {

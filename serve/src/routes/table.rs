@@ -5,6 +5,7 @@ use std::pin::Pin;
 use super::health;
 use crate::call::Call;
 use crate::error::{ApiError, ErrorFormat};
+use crate::inference_protocol::{self, generate, infer, metadata, repository};
 use crate::ollama;
 use crate::openai::{audio, chat, completions, embeddings, model_list};
 use crate::page;
@@ -34,6 +35,8 @@ pub(super) enum BodyKind {
     None,
     /// JSON of the schema with this name.
     Json(&'static str),
+    /// The same, or binary tensors behind JSON of this schema.
+    JsonOrTensors(&'static str),
     /// A form with a file, of the schema with this name.
     Form(&'static str),
 }
@@ -48,7 +51,7 @@ impl BodyKind {
     pub(super) fn limit(self) -> usize {
         match self {
             Self::None => 0,
-            Self::Json(_) => MAX_JSON_BYTES,
+            Self::Json(_) | Self::JsonOrTensors(_) => MAX_JSON_BYTES,
             Self::Form(_) => MAX_FORM_BYTES,
         }
     }
@@ -65,6 +68,10 @@ pub(super) enum ResponseKind {
     JsonOrLines(&'static str, &'static str),
     /// Text of this media type.
     Text(&'static str),
+    /// Server-sent events, whose data are of the schema with this name.
+    Events(&'static str),
+    /// JSON of the schema with this name, or binary tensors behind JSON of this schema, as the request says.
+    JsonOrTensors(&'static str),
     /// JSON of the schema with this name, or text, as the request says.
     JsonOrText(&'static str),
 }
@@ -258,6 +265,81 @@ pub(super) static ROUTES: &[HttpRoute] = &[
         .with_plain_errors(),
     HttpRoute::delete("/api/delete", "Ollama", "Not supported", |call| {
         Box::pin(ollama::unsupported::delete(call))
+    })
+    .with_plain_errors(),
+    HttpRoute::get("/v2", "inference", "Describe the server", |call| Box::pin(metadata::server(call)))
+        .public()
+        .with_plain_errors(),
+    HttpRoute::get("/v2/health/live", "inference", "Whether the server answers", |call| {
+        Box::pin(inference_protocol::health::live(call))
+    })
+    .public()
+    .with_plain_errors(),
+    HttpRoute::get("/v2/health/ready", "inference", "Whether the server takes requests", |call| {
+        Box::pin(inference_protocol::health::ready(call))
+    })
+    .public()
+    .with_plain_errors(),
+    HttpRoute::get(
+        "/v2/models/{model}/versions/{version}/ready",
+        "inference",
+        "Whether a model takes requests",
+        |call| Box::pin(inference_protocol::health::model_ready(call)),
+    )
+    .with_plain_errors(),
+    HttpRoute::get("/v2/models/{model}/versions/{version}", "inference", "Describe a model", |call| {
+        Box::pin(metadata::model(call))
+    })
+    .returns(ResponseKind::Json("ModelMetadata"))
+    .with_plain_errors(),
+    HttpRoute::get("/v2/models/{model}/ready", "inference", "Whether a model takes requests", |call| {
+        Box::pin(inference_protocol::health::model_ready(call))
+    })
+    .with_plain_errors(),
+    HttpRoute::get("/v2/models/{model}", "inference", "Describe a model", |call| {
+        Box::pin(metadata::model(call))
+    })
+    .returns(ResponseKind::Json("ModelMetadata"))
+    .with_plain_errors(),
+    HttpRoute::post("/v2/models/{model}/infer", "inference", "Run a model on tensors", |call| {
+        Box::pin(infer::answer(call))
+    })
+    .takes(BodyKind::JsonOrTensors("InferRequest"))
+    .returns(ResponseKind::JsonOrTensors("InferResponse"))
+    .with_plain_errors(),
+    HttpRoute::post(
+        "/v2/models/{model}/versions/{version}/infer",
+        "inference",
+        "Run a model on tensors",
+        |call| Box::pin(infer::answer(call)),
+    )
+    .takes(BodyKind::JsonOrTensors("InferRequest"))
+    .returns(ResponseKind::JsonOrTensors("InferResponse"))
+    .with_plain_errors(),
+    HttpRoute::post("/v2/models/{model}/generate", "inference", "Continue a text", |call| {
+        Box::pin(generate::answer(call))
+    })
+    .takes(BodyKind::Json("GenerateRequest"))
+    .returns(ResponseKind::Json("GenerateResponse"))
+    .with_plain_errors(),
+    HttpRoute::post("/v2/models/{model}/generate_stream", "inference", "Continue a text in parts", |call| {
+        Box::pin(generate::answer_streamed(call))
+    })
+    .takes(BodyKind::Json("GenerateRequest"))
+    .returns(ResponseKind::Events("GenerateResponse"))
+    .with_plain_errors(),
+    HttpRoute::post("/v2/repository/index", "inference", "List the models", |call| {
+        Box::pin(repository::index(call))
+    })
+    .takes(BodyKind::Json("RepositoryIndexRequest"))
+    .returns(ResponseKind::Json("RepositoryIndex"))
+    .with_plain_errors(),
+    HttpRoute::post("/v2/repository/models/{model}/load", "inference", "Not supported", |call| {
+        Box::pin(repository::load(call))
+    })
+    .with_plain_errors(),
+    HttpRoute::post("/v2/repository/models/{model}/unload", "inference", "Not supported", |call| {
+        Box::pin(repository::unload(call))
     })
     .with_plain_errors(),
     HttpRoute::get("/health", "operation", "Whether the server takes requests", |call| {
