@@ -6,9 +6,32 @@ use crate::shell::{Result, built, cargo, program, root, run};
 use crate::tools;
 use std::path::{Path, PathBuf};
 
-const CLIENT: &str = "serve/tests/clients/openai_client.py";
-const CLIENT_PACKAGES: [&str; 1] = ["openai==3.57.0"];
-const SERVICE_MANAGER: &str = "serve/tests/clients/service_manager.py";
+/// A script that uses the server with clients, and the Python packages that it needs.
+struct ClientScript {
+    path: &'static str,
+    modules: &'static str,
+    packages: &'static [&'static str],
+}
+
+const SCRIPTS: [ClientScript; 3] = [
+    ClientScript {
+        path: "serve/tests/clients/openai_client.py",
+        modules: "openai",
+        packages: &["openai==3.57.0"],
+    },
+    ClientScript {
+        path: "serve/tests/clients/ollama_client.py",
+        modules: "ollama",
+        packages: &["ollama==0.6.3"],
+    },
+    ClientScript { path: "serve/tests/clients/service_manager.py", modules: "json", packages: &[] },
+];
+/// Those with packages of hundreds of MB.
+const LARGE_SCRIPTS: [ClientScript; 1] = [ClientScript {
+    path: "serve/tests/clients/inference_protocol_clients.py",
+    modules: "kserve, tritonclient.http",
+    packages: &["kserve==0.21.0", "tritonclient[http]==2.73.0"],
+}];
 const PAGE: &str = "serve/tests/clients/chat_page.py";
 const PAGE_PACKAGES: [&str; 1] = ["selenium==4.51.0"];
 
@@ -17,19 +40,27 @@ pub(super) struct Tools {
     python: PathBuf,
     decoder: PathBuf,
     encoder: PathBuf,
+    scripts: Vec<&'static str>,
 }
 
-/// Returns a Python that has the clients, and the models.
-pub(super) fn need_tools() -> Result<Tools> {
+/// Returns a Python that has the clients, and the models. `all`: also clients with large packages.
+pub(super) fn need_tools(all: bool) -> Result<Tools> {
     let python = peers::python()?;
-    peers::need(&python, "openai", &CLIENT_PACKAGES)?;
-    Ok(Tools { python, decoder: model::bring("smollm2")?, encoder: model::bring("minilm")? })
+    let scripts: Vec<&ClientScript> =
+        if all { SCRIPTS.iter().chain(&LARGE_SCRIPTS).collect() } else { SCRIPTS.iter().collect() };
+    for script in &scripts {
+        peers::need(&python, script.modules, script.packages)?;
+    }
+    if !all {
+        println!("left out: the clients of KServe and Triton; `cargo xtask test --all` runs them");
+    }
+    let scripts = scripts.iter().map(|script| script.path).collect();
+    Ok(Tools { python, decoder: model::bring("smollm2")?, encoder: model::bring("minilm")?, scripts })
 }
 
 /// Serves real models, and fails if a client does not get what it asks for.
-pub(super) fn check(Tools { python, decoder, encoder }: &Tools) -> Result {
-    run_script(python, CLIENT, &[decoder, encoder])?;
-    run_script(python, SERVICE_MANAGER, &[decoder])
+pub(super) fn check(Tools { python, decoder, encoder, scripts }: &Tools) -> Result {
+    scripts.iter().try_for_each(|script| run_script(python, script, &[decoder, encoder]))
 }
 
 /// What the check of the chat page needs.

@@ -67,7 +67,7 @@ const STEPS: [Step; 20] = [
     Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::tests(&swift)) },
     Step { name: "android", budget: 240, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
-    Step { name: "serve", budget: 60, run: |_| where_possible(serve::need_tools, |tools| serve::check(&tools)) },
+    Step { name: "serve", budget: 80, run: |extent| where_possible(|| serve::need_tools(extent == Extent::All), |tools| serve::check(&tools)) },
     Step { name: "chat-page", budget: 80, run: chat_page },
     Step { name: "schemas", budget: 100, run: |extent| where_possible(schemas::need_tools, |tools| schemas::check(&tools, extent == Extent::All)) },
     Step { name: "deny", budget: 10, run: |_| deny() },
@@ -355,7 +355,7 @@ fn short_fuzz() -> Result<Outcome> {
 }
 
 /// Runs a check, or skips it if this machine cannot provide its requirements.
-fn where_possible<T>(needs: fn() -> Result<T>, check: impl FnOnce(T) -> Result) -> Result<Outcome> {
+fn where_possible<T>(needs: impl FnOnce() -> Result<T>, check: impl FnOnce(T) -> Result) -> Result<Outcome> {
     match needs() {
         Ok(tools) => check(tools).map(|()| Outcome::Passed),
         Err(why) => Ok(Outcome::Skipped(why)),
