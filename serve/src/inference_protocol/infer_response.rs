@@ -63,7 +63,7 @@ pub(super) fn write(model: &str, request: &InferRequest, tensors: &[OutputTensor
     let mut bytes = object.to_string().into_bytes();
     let header_bytes = bytes.len();
     binary.iter().for_each(|tensor| bytes.extend_from_slice(tensor));
-    let mut response = response::bytes("application/octet-stream", bytes);
+    let mut response = response::bytes(StatusCode::OK, "application/octet-stream", bytes.into());
     response.headers_mut().insert(HeaderName::from_static(HEADER_LENGTH), HeaderValue::from(header_bytes));
     response
 }
