@@ -8,7 +8,7 @@ use crate::input_path;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::scores::Scores;
-use report::{Check, Report};
+use report::{GateCheck, Report};
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, ErrorKind, Model, Result, SessionOptions};
 use std::path::PathBuf;
@@ -136,24 +136,24 @@ fn predictions(args: &Args, open: &OpenArgs, pair: &Pair, report: &mut Report) -
     }
     let (before, after) = (scores.other_sum.perplexity(), scores.sum.perplexity());
     report.push(
-        Check::at_most(
+        GateCheck::at_most(
             "perplexity, increase in percent",
             100.0 * (after / before - 1.0),
             args.max_perplexity_increase,
         )
         .comparing(before, after),
     );
-    report.push(Check::at_most(
+    report.push(GateCheck::at_most(
         "KL divergence, mean in nats",
         scores.agreement.divergence(),
         args.max_divergence,
     ));
-    report.push(Check::at_most(
+    report.push(GateCheck::at_most(
         "KL divergence, p99 in nats",
         scores.agreement.divergence_p99(),
         args.max_divergence_p99,
     ));
-    report.push(Check::at_least(
+    report.push(GateCheck::at_least(
         "same most likely token, percent",
         100.0 * scores.agreement.agreement(),
         args.min_agreement,
@@ -171,6 +171,7 @@ fn memory(args: &Args, pair: &Pair, report: &mut Report) -> Result<()> {
     };
     let [before, after]: [Result<f64>; 2] = [&pair.baseline, &pair.candidate].map(size);
     let (before, after) = (before?, after?);
-    report.push(Check::at_most("memory, ratio", after / before, args.max_memory).comparing(before, after));
+    report
+        .push(GateCheck::at_most("memory, ratio", after / before, args.max_memory).comparing(before, after));
     Ok(())
 }

@@ -43,6 +43,18 @@ pub(crate) struct Args {
     /// Print a line about each request to standard error, as JSON: id, client, route, status, bytes and seconds, no texts
     #[arg(long, help_heading = "HTTP")]
     log_requests: bool,
+    /// How often the outputs of all models are compared with those that their files record, or that they had at first, in
+    /// minutes; 0: never
+    #[arg(long, default_value_t = 60, value_name = "MINUTES", help_heading = "HTTP")]
+    self_test_interval: u64,
+    /// How long requests may be predicted to wait, in seconds, until the server gives up speculative decoding; after twice,
+    /// four, eight and sixteen times as long it lets requests of low priority wait, shortens responses, uses --fallback,
+    /// and rejects requests. Default: it does none of this
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = "HTTP")]
+    degrade_after: Option<u64>,
+    /// Model that answers requests with `allow_fallback` when the queue is too long
+    #[arg(long, value_name = "NAME", requires = "degrade_after", help_heading = "HTTP")]
+    fallback: Option<String>,
     /// How long further requests are answered after SIGTERM, in seconds, so that load balancers notice that the server is
     /// not ready; then running ones have 30 seconds to end
     #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600), help_heading = "HTTP")]
@@ -76,7 +88,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "self_test_interval", "degrade_after", "fallback", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -1,6 +1,6 @@
 //! A request on its way to the function that answers it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::Request;
 use hyper::body::{Bytes, Incoming};
@@ -10,6 +10,7 @@ use crate::body;
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::models::RegisteredModel;
+use crate::operations::degradation::DegradationLevel;
 use crate::state::ServerState;
 use siskin_format::JsonFields;
 
@@ -22,6 +23,8 @@ pub(crate) struct Call {
     /// The maximum size of the body in bytes.
     pub(crate) max_body_bytes: usize,
     pub(crate) request: Request<Incoming>,
+    /// What was given up for this request, for a header of the response.
+    pub(crate) degradations: Arc<Mutex<Vec<String>>>,
 }
 
 impl Call {
@@ -54,6 +57,42 @@ impl Call {
         match (all.next(), all.next()) {
             (Some(model), None) => Ok(Arc::clone(model)),
             _ => Err(ApiError::invalid("model", "missing")),
+        }
+    }
+
+    /// Returns how much is given up now for requests to a model.
+    pub(crate) fn degradation(&self, model: &RegisteredModel) -> DegradationLevel {
+        DegradationLevel::of(self.state.models.predicted_wait(model), self.state.degrade_after)
+    }
+
+    /// Says in the response what was given up.
+    pub(crate) fn report_degradation(&self, what: String) {
+        self.degradations.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// Takes the fields `model` and `allow_fallback`, and returns the model that answers.
+    pub(crate) fn take_model_or_fallback(
+        &self,
+        fields: &mut JsonFields<'_>,
+    ) -> Result<Arc<RegisteredModel>, ApiError> {
+        let model = self.take_model(fields)?;
+        Ok(match fields.take("allow_fallback")?.unwrap_or(false) {
+            true => self.with_fallback(model),
+            false => model,
+        })
+    }
+
+    fn with_fallback(&self, model: Arc<RegisteredModel>) -> Arc<RegisteredModel> {
+        let fallback =
+            self.state.fallback.as_ref().filter(|_| self.degradation(&model) >= DegradationLevel::Fallback);
+        let fallback =
+            fallback.and_then(|name| self.model(name).ok()).filter(|fallback| fallback.name != model.name);
+        match fallback {
+            Some(fallback) => {
+                self.report_degradation(format!("fallback={}", fallback.name));
+                fallback
+            }
+            None => model,
         }
     }
 

@@ -67,6 +67,7 @@ pub(crate) async fn embed(
     if !(1..=MAX_TEXTS).contains(&count) {
         return Err(ApiError::invalid(fields.input, format!("expected 1 to {MAX_TEXTS} texts, got {count}")));
     }
+    let admitted = model.health.admit(&model.name)?;
     call.client.begin_request()?;
     let engine = call.state.models.engine().clone();
     let submit = move || match input {
@@ -82,7 +83,8 @@ pub(crate) async fn embed(
     let token_count = embedding.token_count();
     model.metrics.record_prompt(token_count);
     call.client.count_tokens(token_count);
-    let outcome = poll_fn(|context| embedding.poll_vectors(context)).await;
+    let outcome = poll_fn(|context| embedding.poll_vectors(context)).await.map_err(ApiError::from);
     model.metrics.record_task(outcome.is_ok(), start.elapsed());
+    admitted.end(outcome.as_ref().err());
     Ok(Embeddings { vectors: outcome?, token_count })
 }

@@ -126,6 +126,17 @@ impl ApiError {
         self
     }
 
+    /// The model gets no requests now.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message);
+        Self { header: Some(ErrorHeader::RetryAfter(10)), ..error.with_code("model_unavailable") }
+    }
+
+    /// Returns whether the server failed: not the client, and not since it has too little room now.
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.status == StatusCode::INTERNAL_SERVER_ERROR
+    }
+
     /// Returns whether the server, or the client, has too many requests.
     pub(crate) fn is_overload(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS

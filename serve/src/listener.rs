@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::client_stream::ClientStream;
+use crate::jobs;
 use crate::models::{ModelRegistry, ServedModel};
 use crate::options::ServerOptions;
 use crate::routes;
@@ -112,6 +113,8 @@ impl Server {
         service_manager::ready();
         tokio::select! {
             () = accept(&listener, &free, &state, &mut connections) => {}
+            () = jobs::check_integrity(Arc::clone(&state), options.integrity_interval) => {}
+            () = jobs::watch_progress(Arc::clone(&state)) => {}
             () = service_manager::keep_alive() => {}
             () = state.wait_for_shutdown() => {}
         }

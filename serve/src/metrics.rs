@@ -8,6 +8,9 @@ use siskin::serving::{PrefixStoreStats, SchedulerStats, StreamTimes};
 use siskin::{Error, ErrorKind};
 
 use crate::error::ApiError;
+use crate::operations::breaker::BreakerState;
+use crate::operations::degradation::DegradationLevel;
+use crate::operations::health::ModelHealth;
 
 /// The upper bound of the first bucket of a histogram; each further one is twice as large.
 const FIRST_BOUND: Duration = Duration::from_micros(500);
@@ -125,6 +128,10 @@ pub(crate) struct NamedMetrics<'a> {
     pub(crate) metrics: &'a ModelMetrics,
     pub(crate) scheduler: Option<SchedulerStats>,
     pub(crate) disk_cache: Option<PrefixStoreStats>,
+    pub(crate) predicted_wait: Option<Duration>,
+    pub(crate) degradation: Option<DegradationLevel>,
+    /// `None` for adapters, which share that of their base model.
+    pub(crate) health: Option<&'a ModelHealth>,
 }
 
 /// Returns all metrics as text.
@@ -132,6 +139,7 @@ pub(crate) fn text(models: &[NamedMetrics<'_>]) -> String {
     let mut page = Page { text: String::new(), models };
     page.schedulers();
     page.disk_caches();
+    page.health();
     page.counter("siskin_prompt_tokens_total", "Tokens of prompts and embedded texts.", |metrics| {
         &metrics.prompt_tokens
     });
@@ -249,6 +257,45 @@ impl Page<'_> {
         }
     }
 
+    fn health(&mut self) {
+        let name = "siskin_predicted_queue_seconds";
+        self.head(name, "gauge", "How long a request that arrives now is predicted to wait.");
+        for model in self.models {
+            if let Some(wait) = model.predicted_wait {
+                self.line(format_args!("{name}{{model={}}} {}", label(model.name), wait.as_secs_f64()));
+            }
+        }
+        self.each_model(
+            "siskin_degradation_level",
+            "gauge",
+            "How much is given up since requests wait; 0: nothing.",
+            |model| model.degradation.map(DegradationLevel::number),
+        );
+        let state = |health: &ModelHealth| match health.breaker_state() {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        };
+        self.each_model(
+            "siskin_circuit_breaker_state",
+            "gauge",
+            "0: requests are answered; 1: one is tried; 2: they are rejected.",
+            |model| model.health.map(state),
+        );
+        self.each_model(
+            "siskin_integrity_checks_total",
+            "counter",
+            "How often outputs were compared with those that they must be.",
+            |model| model.health.map(|health| health.integrity().0),
+        );
+        self.each_model(
+            "siskin_integrity_failures_total",
+            "counter",
+            "How often outputs were not what they must be.",
+            |model| model.health.map(|health| health.integrity().1),
+        );
+    }
+
     /// Adds a metric of those models that have a value.
     fn each_model(
         &mut self,
@@ -315,8 +362,15 @@ mod tests {
             metrics.record_token(Some(Duration::from_millis(milliseconds)));
         }
         metrics.record_token(None);
-        let page =
-            text(&[NamedMetrics { name: "a\"b", metrics: &metrics, scheduler: None, disk_cache: None }]);
+        let page = text(&[NamedMetrics {
+            name: "a\"b",
+            metrics: &metrics,
+            scheduler: None,
+            disk_cache: None,
+            predicted_wait: None,
+            degradation: None,
+            health: None,
+        }]);
         let value = |series: &str| {
             let line =
                 page.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("{series}"));

@@ -1,6 +1,7 @@
 //! The models of the server, by name.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use siskin::encoder::EmbedOptions;
 use siskin::serving::{EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
@@ -12,6 +13,8 @@ use siskin::{
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::metrics::{self, ModelMetrics, NamedMetrics};
+use crate::operations::degradation::DegradationLevel;
+use crate::operations::health::ModelHealth;
 use crate::time::unix_time;
 use crate::workers::Workers;
 
@@ -49,6 +52,8 @@ pub(crate) struct RegisteredModel {
     /// The same for the same model file, version of Siskin and options that change results.
     pub(crate) fingerprint: String,
     pub(crate) metrics: ModelMetrics,
+    /// Shared by a model and its adapters.
+    pub(crate) health: Arc<ModelHealth>,
 }
 
 /// What requests a model can answer.
@@ -77,6 +82,7 @@ impl ModelRegistry {
         for ServedModel { name, model, options } in served {
             let (task, context_length) = register(&engine, &model, &options)
                 .map_err(|error| error.within(&format!("model {name}")))?;
+            let health = Arc::new(ModelHealth::new());
             let adapters = model.adapters().map(|adapter| (adapter.to_owned(), Some(name.clone())));
             for (name, parent) in std::iter::once((name.clone(), None)).chain(adapters) {
                 if models.iter().any(|known| known.name == name) {
@@ -99,6 +105,7 @@ impl ModelRegistry {
                     context_length,
                     created: unix_time(),
                     metrics: ModelMetrics::default(),
+                    health: Arc::clone(&health),
                 }));
             }
         }
@@ -107,6 +114,25 @@ impl ModelRegistry {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Returns all models without their adapters.
+    pub(crate) fn base_models(&self) -> impl Iterator<Item = &Arc<RegisteredModel>> {
+        self.models.iter().filter(|model| model.parent.is_none())
+    }
+
+    /// Returns how long a request to a model is predicted to wait.
+    pub(crate) fn predicted_wait(&self, model: &RegisteredModel) -> Duration {
+        let Ok(id) = model.decoder() else { return Duration::ZERO };
+        let waiting = self.engine.stats(id).map_or(0, |stats| stats.waiting);
+        let prompts = self.engine.predicted_wait(id).unwrap_or_default();
+        prompts.max(model.health.queue_time(waiting))
+    }
+
+    /// Returns whether a model rejects further requests.
+    pub(crate) fn is_full(&self, model: &RegisteredModel) -> bool {
+        let stats = model.decoder().ok().and_then(|id| self.engine.stats(id));
+        stats.is_some_and(|stats| stats.running + stats.waiting >= model.max_requests)
     }
 
     /// Returns the models that a client may use.
@@ -127,7 +153,7 @@ impl ModelRegistry {
     }
 
     /// Returns the page of metrics.
-    pub(crate) fn metrics(&self) -> String {
+    pub(crate) fn metrics(&self, degrade_after: Option<Duration>) -> String {
         // Requests with adapters are in the queue of their base model.
         let decoder = |model: &Arc<RegisteredModel>| model.decoder().ok().filter(|_| model.parent.is_none());
         let all: Vec<NamedMetrics<'_>> = self
@@ -137,6 +163,10 @@ impl ModelRegistry {
                 name: &model.name,
                 metrics: &model.metrics,
                 scheduler: decoder(model).and_then(|id| self.engine.stats(id)),
+                predicted_wait: decoder(model).map(|_| self.predicted_wait(model)),
+                degradation: decoder(model)
+                    .map(|_| DegradationLevel::of(self.predicted_wait(model), degrade_after)),
+                health: model.parent.is_none().then_some(&*model.health),
                 disk_cache: decoder(model).and_then(|id| self.engine.disk_cache_stats(id)),
             })
             .collect();

@@ -30,6 +30,15 @@ pub struct ServerOptions {
     pub memory_budget: Option<usize>,
     /// Where a line about each request goes; `None`: nowhere.
     pub access_log: Option<AccessLog>,
+    /// How often the outputs of all models are compared with those that their files record, or that they had at first, to
+    /// detect faulty memory; also at the start. `None`: never.
+    pub integrity_interval: Option<Duration>,
+    /// How long requests may be predicted to wait until the server gives up speculative decoding; after twice, four, eight and
+    /// sixteen times as long it lets requests of the lowest priority wait, shortens responses, uses the fallback for
+    /// requests that allow it, and rejects further ones. `None`: it does none of this.
+    pub degrade_after: Option<Duration>,
+    /// The model that answers requests with `allow_fallback` instead of a model whose queue is too long.
+    pub fallback: Option<String>,
     /// The maximum number of open connections; more are answered with status 503.
     pub max_connections: usize,
     /// The maximum number of tokens that a request may generate.
@@ -55,6 +64,9 @@ impl Default for ServerOptions {
             threads: 0,
             memory_budget: None,
             access_log: None,
+            integrity_interval: Some(Duration::from_secs(3600)),
+            degrade_after: None,
+            fallback: None,
             max_connections: 512,
             max_tokens: usize::MAX,
             inherits_socket: false,

@@ -1,6 +1,7 @@
 //! What all requests share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -35,6 +36,9 @@ pub(crate) struct ServerState {
     /// The keys that clients need; `None`: they need none.
     pub(crate) api_keys: Option<Arc<ApiKeys>>,
     pub(crate) access_log: Option<AccessLog>,
+    pub(crate) degrade_after: Option<Duration>,
+    /// The name of the model for requests that allow it.
+    pub(crate) fallback: Option<String>,
     phase: watch::Sender<Phase>,
     /// A permit for each thread of blocking work.
     blocking: Arc<Semaphore>,
@@ -55,9 +59,25 @@ impl ServerState {
             },
             api_keys: options.api_keys.clone(),
             access_log: options.access_log.clone(),
+            degrade_after: options.degrade_after,
+            fallback: options.fallback.clone(),
             phase: watch::Sender::new(Phase::Serving),
             blocking: Arc::new(Semaphore::new(BLOCKING_THREADS)),
         }
+    }
+
+    /// Returns why the server is not ready for requests; `None` if it is.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if self.is_shutting_down() {
+            return Some("the server is shutting down".to_owned());
+        }
+        self.models.base_models().find_map(|model| {
+            // Names are for clients with keys.
+            let name = if self.api_keys.is_some() { "a model" } else { &model.name };
+            let problem =
+                model.health.problem().or_else(|| self.models.is_full(model).then_some("its queue is full"));
+            problem.map(|problem| format!("{name}: {problem}"))
+        })
     }
 
     /// Begins the shutdown.

@@ -53,7 +53,7 @@ impl Running {
         format!("http://{}", self.address)
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream
@@ -83,13 +83,13 @@ impl Running {
         (status(head), serde_json::from_str(body).unwrap())
     }
 
-    fn metric(&self, series: &str) -> u64 {
+    pub(super) fn metric(&self, series: &str) -> u64 {
         let page = self.exchange(&request("GET", "/metrics", b""));
         let line = page.lines().find(|line| line.starts_with(series)).unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
-    fn wait_for(&self, series: &str, value: u64) {
+    pub(super) fn wait_for(&self, series: &str, value: u64) {
         let start = Instant::now();
         while self.metric(series) != value {
             assert!(start.elapsed() < Duration::from_secs(20), "{series} is not {value}");
@@ -107,7 +107,7 @@ impl Drop for Running {
     }
 }
 
-fn tiny() -> Model {
+pub(super) fn tiny() -> Model {
     model(&load("llama").file, DeviceKind::Cpu, 1, CpuFeatures::NONE)
 }
 
@@ -121,11 +121,11 @@ pub(super) fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn status(response: &str) -> u16 {
+pub(super) fn status(response: &str) -> u16 {
     response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-fn completion(prompt: &[u32], seed: u64, max_tokens: usize) -> Value {
+pub(super) fn completion(prompt: &[u32], seed: u64, max_tokens: usize) -> Value {
     json!({"model": "tiny", "prompt": prompt, "seed": seed, "max_tokens": max_tokens, "logprobs": 0})
 }
 

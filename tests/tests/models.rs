@@ -14,6 +14,7 @@ mod http_chat;
 mod http_inference_protocol;
 mod http_load;
 mod http_ollama;
+mod http_operations;
 mod http_tasks;
 mod kv_cache_types;
 mod layers;

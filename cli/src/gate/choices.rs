@@ -1,7 +1,7 @@
 //! Questions with several answers: a model chooses the one that it finds most likely per character.
 
 use super::Pair;
-use super::report::{Check, Report};
+use super::report::{GateCheck, Report};
 use crate::input_path;
 use serde::Deserialize;
 use siskin::{Error, Model, Result, SessionOptions};
@@ -29,7 +29,7 @@ pub(super) fn compare(pair: &Pair, path: &Path, bound: f64, report: &mut Report)
     let interval = 100.0 * interval(&before, &after);
     let name = format!("accuracy, loss in points beyond ±{interval:.2}");
     report.push(
-        Check::at_most(name, (loss - interval).max(0.0), bound)
+        GateCheck::at_most(name, (loss - interval).max(0.0), bound)
             .comparing(100.0 * before_share, 100.0 * after_share),
     );
     Ok(())

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// A comparison and its bound.
-pub(super) struct Check {
+pub(super) struct GateCheck {
     name: String,
     value: f64,
     bound: f64,
@@ -13,7 +13,7 @@ pub(super) struct Check {
     compared: Option<(f64, f64)>,
 }
 
-impl Check {
+impl GateCheck {
     pub(super) fn at_most(name: impl Into<String>, value: f64, bound: f64) -> Self {
         Self { name: name.into(), value, bound, is_minimum: false, compared: None }
     }
@@ -44,16 +44,16 @@ impl Check {
 
 #[derive(Default)]
 pub(super) struct Report {
-    checks: Vec<Check>,
+    checks: Vec<GateCheck>,
 }
 
 impl Report {
-    pub(super) fn push(&mut self, check: Check) {
+    pub(super) fn push(&mut self, check: GateCheck) {
         self.checks.push(check);
     }
 
     pub(super) fn has_passed(&self) -> bool {
-        self.checks.iter().all(Check::has_passed)
+        self.checks.iter().all(GateCheck::has_passed)
     }
 
     pub(super) fn text(&self) -> String {
@@ -61,7 +61,7 @@ impl Report {
     }
 
     pub(super) fn json(&self) -> Value {
-        let check = |check: &Check| {
+        let check = |check: &GateCheck| {
             json!({
                 "name": check.name,
                 "value": check.value,
@@ -109,12 +109,12 @@ mod tests {
     #[test]
     fn bounds_are_inclusive_and_nan_fails() {
         for (check, passes) in [
-            (Check::at_most("a", 1.0, 1.0), true),
-            (Check::at_most("a", 1.1, 1.0), false),
-            (Check::at_least("a", 1.0, 1.0), true),
-            (Check::at_least("a", 0.9, 1.0), false),
-            (Check::at_most("a", f64::NAN, 1.0), false),
-            (Check::at_least("a", f64::NAN, 1.0), false),
+            (GateCheck::at_most("a", 1.0, 1.0), true),
+            (GateCheck::at_most("a", 1.1, 1.0), false),
+            (GateCheck::at_least("a", 1.0, 1.0), true),
+            (GateCheck::at_least("a", 0.9, 1.0), false),
+            (GateCheck::at_most("a", f64::NAN, 1.0), false),
+            (GateCheck::at_least("a", f64::NAN, 1.0), false),
         ] {
             assert_eq!(check.has_passed(), passes, "{}", check.line());
         }
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn reports_say_what_failed() {
         let mut report = Report::default();
-        report.push(Check::at_most("a < \"b\"", 2.0, 1.0).comparing(1.0, 3.0));
-        report.push(Check::at_least("c", 2.0, 1.0));
+        report.push(GateCheck::at_most("a < \"b\"", 2.0, 1.0).comparing(1.0, 3.0));
+        report.push(GateCheck::at_least("c", 2.0, 1.0));
         assert!(!report.has_passed());
         assert!(
             report

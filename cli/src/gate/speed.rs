@@ -1,7 +1,7 @@
 //! How long tokens take.
 
 use super::Pair;
-use super::report::{Check, Report};
+use super::report::{GateCheck, Report};
 use siskin::sample::SamplerOptions;
 use siskin::{GenerateOptions, GenerationStep, Model, Result, SessionOptions};
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub(super) fn compare(pair: &Pair, bound: f64, report: &mut Report) -> Result<()
         ("between tokens, p95, ratio", before.between, after.between),
     ] {
         let (before, after) = (p95(before), p95(after));
-        report.push(Check::at_most(name, after / before, bound).comparing(before, after));
+        report.push(GateCheck::at_most(name, after / before, bound).comparing(before, after));
     }
     Ok(())
 }

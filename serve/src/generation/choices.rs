@@ -8,14 +8,16 @@ use std::time::Duration;
 use siskin::FinishReason;
 use siskin::sample::SampledToken;
 use siskin::serving::{
-    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, StreamEnd, StreamTimes,
-    StreamUsage,
+    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, RequestClass,
+    Speculation, StreamEnd, StreamTimes, StreamUsage,
 };
 
 use crate::call::Call;
 use crate::clients::Client;
 use crate::error::{ApiError, FieldNames};
 use crate::models::RegisteredModel;
+use crate::operations::degradation::DegradationLevel;
+use crate::operations::health::AdmittedRequest;
 
 /// The choices of all prompts of a response. Dropping it cancels them.
 pub(crate) struct Choices {
@@ -28,6 +30,8 @@ pub(crate) struct Choices {
     prompts: Vec<Vec<u32>>,
     /// What each prompt used.
     usage: Vec<StreamUsage>,
+    /// `None` once the outcome is known.
+    admitted: Option<AdmittedRequest>,
 }
 
 struct Choice {
@@ -62,7 +66,7 @@ impl Choices {
         call: &Call,
         model: &Arc<RegisteredModel>,
         prompts: Vec<PromptInput>,
-        variants: Vec<GenerationRequest>,
+        mut variants: Vec<GenerationRequest>,
         names: FieldNames,
     ) -> Result<Self, ApiError> {
         let (id, per_prompt) = (model.decoder()?, variants.len());
@@ -71,7 +75,9 @@ impl Choices {
             let message = format!("{count} choices requested; the limit is {}", model.max_requests);
             return Err(ApiError::invalid(if per_prompt > 1 { "n" } else { "prompt" }, message));
         }
+        let admitted = model.health.admit(&model.name)?;
         call.client.begin_request()?;
+        degrade(call, model, &mut variants)?;
         let (engine, adapter) = (call.state.models.engine().clone(), model.adapter_name());
         let submit = move || {
             let mut streams = Vec::with_capacity(count);
@@ -109,6 +115,7 @@ impl Choices {
             per_prompt,
             prompts,
             usage,
+            admitted: Some(admitted),
         })
     }
 
@@ -158,14 +165,18 @@ impl Choices {
                         .map(|finish_reason| (index, ChoiceEvent::End { text, finish_reason, times }))
                 }
             };
-            if event.is_err() {
+            if let Err(error) = &event {
+                self.admitted.take().into_iter().for_each(|admitted| admitted.end(Some(error)));
                 // The response ends here. The others are canceled by the server, not by the client.
                 self.choices.iter_mut().for_each(|choice| choice.has_ended = true);
             }
             return Poll::Ready(Some(event));
         }
         match self.choices.iter().all(|choice| choice.has_ended) {
-            true => Poll::Ready(None),
+            true => {
+                self.admitted.take().into_iter().for_each(|admitted| admitted.end(None));
+                Poll::Ready(None)
+            }
             false => Poll::Pending,
         }
     }
@@ -184,6 +195,36 @@ impl Choices {
             generated_tokens: sum(|usage| usage.generated_tokens),
         }
     }
+}
+
+/// The maximum number of tokens of responses when they are shortened.
+const SHORT_RESPONSE: usize = 256;
+
+/// Gives up what the predicted wait demands.
+fn degrade(call: &Call, model: &RegisteredModel, variants: &mut [GenerationRequest]) -> Result<(), ApiError> {
+    let level = call.degradation(model);
+    if level >= DegradationLevel::Reject {
+        let wait = call.state.models.predicted_wait(model);
+        let message = format!("a request would wait for {} seconds; try again later", wait.as_secs());
+        return Err(ApiError::rate_limited(message, wait));
+    }
+    if level >= DegradationLevel::ShortResponses
+        && variants.iter().any(|request| request.max_tokens > SHORT_RESPONSE)
+    {
+        call.report_degradation(format!("max_tokens={SHORT_RESPONSE}"));
+    }
+    for request in variants {
+        if level >= DegradationLevel::NoSpeculation {
+            request.speculation = Speculation::Off;
+        }
+        if level >= DegradationLevel::BatchWaits && request.class == RequestClass::Batch {
+            request.class = RequestClass::Shadow;
+        }
+        if level >= DegradationLevel::ShortResponses {
+            request.max_tokens = request.max_tokens.min(SHORT_RESPONSE);
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Choices {

@@ -68,6 +68,7 @@ async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
     reject_unsupported(&mut form)?;
     form.finish()?;
     let workers = model.speech()?;
+    let admitted = model.health.admit(&model.name)?;
     call.client.begin_request()?;
     let options = TranscribeOptions {
         language,
@@ -88,6 +89,7 @@ async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
     let outcome =
         outcome.inspect_err(|error| model.metrics.record_refusal(error)).and_then(|outcome| outcome);
     model.metrics.record_task(outcome.is_ok(), start.elapsed());
+    admitted.end(outcome.as_ref().err());
     let (transcript, seconds) = outcome?;
     let tokens = transcript.segments.iter().map(|segment| segment.ids.len()).sum();
     model.metrics.record_generated(tokens);

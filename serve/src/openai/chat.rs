@@ -27,7 +27,7 @@ use crate::response::{self, Response};
 pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
-    let model = call.take_model(&mut fields)?;
+    let model = call.take_model_or_fallback(&mut fields)?;
     model.decoder()?;
     let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
     let output = structured_output::take(&mut fields)?;

@@ -46,7 +46,7 @@ fn prompts(input: TextInput) -> Vec<PromptInput> {
 pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
-    let model = call.take_model(&mut fields)?;
+    let model = call.take_model_or_fallback(&mut fields)?;
     let prompts: Vec<PromptInput> = prompts(fields.take_required("prompt")?);
     if !(1..=MAX_PROMPTS).contains(&prompts.len()) {
         let message = format!("expected 1 to {MAX_PROMPTS} prompts, got {}", prompts.len());

@@ -12,16 +12,19 @@ pub(super) async fn live(_: Call) -> Result<Response, ApiError> {
     Ok(response::json(StatusCode::OK, &json!({"status": "ok"})))
 }
 
-/// Answers as long as the server takes requests.
+/// Answers as long as the server takes requests, and its models work.
 pub(super) async fn ready(call: Call) -> Result<Response, ApiError> {
-    if call.state.is_shutting_down() {
-        return Err(ApiError::shutting_down());
+    match call.state.problem() {
+        None => Ok(response::json(StatusCode::OK, &json!({"status": "ok"}))),
+        Some(problem) => Err(ApiError::unavailable(problem)),
     }
-    Ok(response::json(StatusCode::OK, &json!({"status": "ok"})))
 }
 
 pub(super) async fn metrics(call: Call) -> Result<Response, ApiError> {
-    Ok(response::text("text/plain; version=0.0.4; charset=utf-8", call.state.models.metrics()))
+    Ok(response::text(
+        "text/plain; version=0.0.4; charset=utf-8",
+        call.state.models.metrics(call.state.degrade_after),
+    ))
 }
 
 /// Returns the description of the routes, in the format of OpenAPI.

@@ -6,9 +6,10 @@ mod path;
 mod request_id;
 mod table;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::body::Incoming;
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
 
@@ -71,10 +72,22 @@ async fn dispatch(
         log.client = client.name().map(str::to_owned);
     }
     let max_body_bytes = route.body.limit();
-    let call = Call { state, client: client.clone(), arguments, max_body_bytes, request };
+    let degradations = Arc::<Mutex<Vec<String>>>::default();
+    let call = Call {
+        state,
+        client: client.clone(),
+        arguments,
+        max_body_bytes,
+        request,
+        degradations: Arc::clone(&degradations),
+    };
     let outcome = (route.handler)(call).await;
     let mut response = outcome.unwrap_or_else(|error| error.response(route.error_format));
     client.add_headers(response.headers_mut());
+    let degradations = degradations.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
+    if let Some(value) = HeaderValue::from_str(&degradations).ok().filter(|value| !value.is_empty()) {
+        response.headers_mut().insert("x-siskin-degraded", value);
+    }
     response
 }
 

@@ -48,6 +48,7 @@ async fn run<T: Send + 'static, R: Send + 'static>(
     texts: &'static str,
     work: impl FnOnce(&mut T) -> siskin::Result<R> + Send + 'static,
 ) -> Result<R, ApiError> {
+    let admitted = model.health.admit(&model.name)?;
     call.client.begin_request()?;
     let start = Instant::now();
     let names = FieldNames { prompt: texts, structured_output: "" };
@@ -56,5 +57,6 @@ async fn run<T: Send + 'static, R: Send + 'static>(
     let outcome =
         outcome.inspect_err(|error| model.metrics.record_refusal(error)).and_then(|outcome| outcome);
     model.metrics.record_task(outcome.is_ok(), start.elapsed());
+    admitted.end(outcome.as_ref().err());
     outcome
 }

@@ -1,0 +1,81 @@
+//! What runs beside the requests: self-tests, and the watchdog of passes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use siskin::self_test::{Goldens, SelfTest};
+use siskin::{Error, ErrorKind, Model, Result};
+
+use crate::models::RegisteredModel;
+use crate::state::ServerState;
+
+/// How long a pass may take before it counts as stalled.
+const STALL_TIME: Duration = Duration::from_secs(10);
+
+/// Compares the outputs of all models with those that their files record, at once and then in every `interval`. Outputs
+/// of a file that records none must stay what they were at first. Never returns.
+pub(crate) async fn check_integrity(state: Arc<ServerState>, interval: Option<Duration>) {
+    let Some(interval) = interval.filter(|interval| !interval.is_zero()) else {
+        return std::future::pending().await;
+    };
+    let mut expected: Vec<Option<Goldens>> = vec![None; state.models.base_models().count()];
+    let mut interval = tokio::time::interval(interval);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let models: Vec<Arc<RegisteredModel>> = state.models.base_models().cloned().collect();
+        for (model, expected) in models.iter().zip(&mut expected) {
+            let engine = state.models.engine().clone();
+            let (opened, known) = (model.model.clone(), expected.take());
+            // Its passes wait for their turn.
+            let test = move || {
+                let attached = engine.attach(&opened)?;
+                self_test(&attached, known)
+            };
+            match tokio::task::spawn_blocking(test).await {
+                Ok(Ok((goldens, outcome))) => {
+                    *expected = Some(goldens);
+                    model.health.record_integrity(outcome == SelfTest::Passed);
+                }
+                // Outputs that are not finite, or a file that cannot be read.
+                Ok(Err(error)) if is_of_model(&error) => model.health.record_integrity(false),
+                // Such as too little memory: nothing is known.
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+    }
+}
+
+fn is_of_model(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Numeric | ErrorKind::Corrupt | ErrorKind::Integrity)
+}
+
+fn self_test(model: &Model, known: Option<Goldens>) -> Result<(Goldens, SelfTest)> {
+    let expected = match known {
+        Some(known) => Some(known),
+        None => Goldens::of(model)?,
+    };
+    match expected {
+        Some(goldens) => {
+            let outcome = goldens.check(model)?;
+            Ok((goldens, outcome))
+        }
+        None => Ok((Goldens::compute(model)?, SelfTest::Passed)),
+    }
+}
+
+/// Looks whether requests make progress. Never returns.
+pub(crate) async fn watch_progress(state: Arc<ServerState>) {
+    let mut before: Vec<u64> = vec![0; state.models.base_models().count()];
+    let mut interval = tokio::time::interval(STALL_TIME);
+    loop {
+        interval.tick().await;
+        for (model, before) in state.models.base_models().zip(&mut before) {
+            let Some(stats) = model.decoder().ok().and_then(|id| state.models.engine().stats(id)) else {
+                continue;
+            };
+            model.health.record_progress(stats.running > 0 && stats.steps == *before);
+            *before = stats.steps;
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A circuit breaker: a model whose requests fail gets no more until one succeeds.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Outcomes older than this do not count.
+const WINDOW: Duration = Duration::from_secs(10);
+/// The breaker opens when more than half of at least this many requests failed.
+const MIN_REQUESTS: usize = 20;
+/// How long it stays open before one request is tried.
+const OPEN_TIME: Duration = Duration::from_secs(10);
+/// How often in a row passes may stall before it opens.
+const MAX_STALLS: u32 = 3;
+/// Outcomes that are kept.
+const MAX_OUTCOMES: usize = 4096;
+
+/// Whether a model gets requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BreakerState {
+    /// It does.
+    Closed,
+    /// It does not.
+    Open,
+    /// It gets one, to see whether it works again.
+    HalfOpen,
+}
+
+/// The breaker of a model. Times are measured from the start of the server.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    state: BreakerState,
+    /// When it last opened.
+    opened: Duration,
+    /// When requests ended, and whether they failed.
+    outcomes: VecDeque<(Duration, bool)>,
+    /// A request is tried, and has not ended.
+    is_probing: bool,
+    stalls: u32,
+    /// The model's outputs are wrong: it stays open.
+    is_corrupt: bool,
+}
+
+impl Breaker {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: BreakerState::Closed,
+            opened: Duration::ZERO,
+            outcomes: VecDeque::new(),
+            is_probing: false,
+            stalls: 0,
+            is_corrupt: false,
+        }
+    }
+
+    /// Returns whether a request may begin.
+    pub(crate) fn admits(&mut self, now: Duration) -> bool {
+        if self.state == BreakerState::Open && !self.is_corrupt && now >= self.opened + OPEN_TIME {
+            (self.state, self.is_probing) = (BreakerState::HalfOpen, false);
+        }
+        match self.state {
+            BreakerState::Closed => true,
+            BreakerState::Open => false,
+            BreakerState::HalfOpen => !std::mem::replace(&mut self.is_probing, true),
+        }
+    }
+
+    /// Records the end of a request that [`Breaker::admits`] let begin.
+    pub(crate) fn record(&mut self, now: Duration, outcome: RequestOutcomeKind) {
+        let has_failed = match outcome {
+            // The request says nothing about the model.
+            RequestOutcomeKind::Abandoned => {
+                self.is_probing = false;
+                return;
+            }
+            RequestOutcomeKind::Succeeded => false,
+            RequestOutcomeKind::Failed => true,
+        };
+        match self.state {
+            BreakerState::HalfOpen if has_failed => self.open(now),
+            BreakerState::HalfOpen => self.close(),
+            BreakerState::Open => {}
+            BreakerState::Closed => {
+                self.outcomes.push_back((now, has_failed));
+                let is_old = |time: Duration| time + WINDOW < now;
+                while self.outcomes.len() > MAX_OUTCOMES
+                    || self.outcomes.front().is_some_and(|(time, _)| is_old(*time))
+                {
+                    self.outcomes.pop_front();
+                }
+                let failed = self.outcomes.iter().filter(|(_, has_failed)| *has_failed).count();
+                if self.outcomes.len() >= MIN_REQUESTS && 2 * failed > self.outcomes.len() {
+                    self.open(now);
+                }
+            }
+        }
+    }
+
+    /// Records whether passes make progress.
+    pub(crate) fn record_progress(&mut self, now: Duration, is_stalled: bool) {
+        self.stalls = if is_stalled { self.stalls + 1 } else { 0 };
+        if self.stalls >= MAX_STALLS && self.state == BreakerState::Closed {
+            self.open(now);
+        }
+    }
+
+    /// Records whether the model's outputs have the bits that they must have.
+    pub(crate) fn record_integrity(&mut self, now: Duration, is_intact: bool) {
+        self.is_corrupt = !is_intact;
+        if self.is_corrupt {
+            self.open(now);
+        }
+    }
+
+    /// Returns the state, without trying a request.
+    pub(crate) fn state(&self) -> BreakerState {
+        self.state
+    }
+
+    /// Returns whether the model's outputs are wrong.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.is_corrupt
+    }
+
+    fn open(&mut self, now: Duration) {
+        (self.state, self.opened, self.is_probing) = (BreakerState::Open, now, false);
+        self.outcomes.clear();
+    }
+
+    fn close(&mut self) {
+        (self.state, self.is_probing, self.stalls) = (BreakerState::Closed, false, 0);
+        self.outcomes.clear();
+    }
+}
+
+/// What the end of a request says about its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestOutcomeKind {
+    Succeeded,
+    Failed,
+    /// It was canceled or rejected, or its client left.
+    Abandoned,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RequestOutcomeKind::{Abandoned, Failed, Succeeded};
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Requests that end at `seconds`: `failed` of `count` fail.
+    fn run(breaker: &mut Breaker, seconds: u64, count: usize, failed: usize) {
+        for index in 0..count {
+            if breaker.admits(at(seconds)) {
+                breaker.record(at(seconds), if index < failed { Failed } else { Succeeded });
+            }
+        }
+    }
+
+    #[test]
+    fn many_failures_open_it() {
+        let mut breaker = Breaker::new();
+        run(&mut breaker, 1, 19, 19);
+        assert_eq!(breaker.state(), BreakerState::Closed, "too few to tell");
+        run(&mut breaker, 1, 1, 1);
+        assert_eq!(breaker.state(), BreakerState::Open);
+        assert!(!breaker.admits(at(10)));
+        assert!(breaker.admits(at(11)), "one is tried");
+        assert!(!breaker.admits(at(11)), "only one");
+        breaker.record(at(12), Failed);
+        assert!(!breaker.admits(at(21)));
+        assert!(breaker.admits(at(22)));
+        breaker.record(at(22), Abandoned);
+        assert!(breaker.admits(at(22)), "another one is tried if that says nothing");
+        breaker.record(at(23), Succeeded);
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        run(&mut breaker, 23, 19, 19);
+        assert_eq!(breaker.state(), BreakerState::Closed, "outcomes before it opened do not count");
+    }
+
+    #[test]
+    fn half_of_the_requests_may_fail() {
+        let mut breaker = Breaker::new();
+        run(&mut breaker, 1, 40, 0);
+        run(&mut breaker, 2, 40, 40);
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        run(&mut breaker, 2, 1, 1);
+        assert_eq!(breaker.state(), BreakerState::Open);
+        let mut breaker = Breaker::new();
+        run(&mut breaker, 1, 15, 15);
+        run(&mut breaker, 12, 15, 15);
+        assert_eq!(breaker.state(), BreakerState::Closed, "old failures do not count");
+    }
+
+    #[test]
+    fn stalls_and_wrong_outputs_open_it() {
+        let mut breaker = Breaker::new();
+        breaker.record_progress(at(1), true);
+        breaker.record_progress(at(2), true);
+        breaker.record_progress(at(3), false);
+        breaker.record_progress(at(4), true);
+        breaker.record_progress(at(5), true);
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        breaker.record_progress(at(6), true);
+        assert_eq!(breaker.state(), BreakerState::Open);
+        let mut breaker = Breaker::new();
+        breaker.record_integrity(at(1), false);
+        assert!(!breaker.admits(at(1000)), "wrong outputs do not become right by themselves");
+        breaker.record_integrity(at(1000), true);
+        assert!(breaker.admits(at(1011)));
+        breaker.record(at(1012), Succeeded);
+        assert!(!breaker.is_corrupt() && breaker.state() == BreakerState::Closed);
+    }
+}

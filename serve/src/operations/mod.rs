@@ -1,0 +1,5 @@
+//! Operation: which models get requests, and what the server does when there are too many.
+
+pub(crate) mod breaker;
+pub(crate) mod degradation;
+pub(crate) mod health;
