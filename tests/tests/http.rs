@@ -53,6 +53,10 @@ impl Running {
         format!("http://{}", self.address)
     }
 
+    pub(super) fn shut_down(&self) {
+        self.shutdown.shut_down();
+    }
+
     pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

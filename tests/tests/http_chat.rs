@@ -27,6 +27,14 @@ pub(super) const THINKING: &str = "{% for message in messages %}[{{ message.role
     <think></think>{% else %}<think>{% endif %}{% endif %}";
 
 pub(super) fn serve(name: &str, template: impl Into<Option<&'static str>>) -> Running {
+    serve_with(name, template, ServerOptions::default())
+}
+
+pub(super) fn serve_with(
+    name: &str,
+    template: impl Into<Option<&'static str>>,
+    server: ServerOptions,
+) -> Running {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("http-chat-{name}"));
     let model = ChatModel {
         source: "golden/llama",
@@ -39,7 +47,7 @@ pub(super) fn serve(name: &str, template: impl Into<Option<&'static str>>) -> Ru
     let model = Model::from_file(siskin::file::File::open(path).unwrap(), &options).unwrap();
     let mut served = ServedModel::new("tiny", model);
     served.options.session.context = 4096;
-    Running::serve(ServerOptions::default(), served)
+    Running::serve(server, served)
 }
 
 pub(super) fn tools() -> Value {

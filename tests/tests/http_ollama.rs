@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
+use std::io::{Read, Write};
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use siskin_serve::ServerOptions;
 
 use super::http::{Running, request};
-use super::http_chat::{MISTRAL, THINKING, serve, tools};
+use super::http_chat::{MISTRAL, THINKING, serve, serve_with, tools};
 use super::http_tasks::{TEXTS, ok, open, server};
 
 /// Returns the lines of a streamed response.
@@ -214,6 +218,29 @@ fn prompts_are_continued() {
             let response = ok(&server, path, &body);
             assert_eq!((&response["done"], &response["done_reason"]), (&json!(true), &json!(reason)));
         }
+    }
+}
+
+#[test]
+fn an_error_is_the_last_line_of_a_stream() {
+    let options = ServerOptions { drain_timeout: Duration::from_millis(1), ..ServerOptions::default() };
+    let server = serve_with("ollama-shutdown", None, options);
+    let mut streams: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    for (index, stream) in streams.iter_mut().enumerate() {
+        let options = json!({"seed": index, "temperature": 0});
+        let body = json!({"model": "tiny", "prompt": format!("Once {index}"), "options": options});
+        stream.write_all(&request("POST", "/api/generate", body.to_string().as_bytes())).unwrap();
+    }
+    streams[0].read_exact(&mut [0; 200]).unwrap();
+    server.shut_down();
+    for stream in &mut streams {
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        let response = String::from_utf8_lossy(&response);
+        // A response that has not begun is an error as a whole.
+        let Some(last) = response.lines().rfind(|line| line.starts_with('{')) else { continue };
+        let last: Value = serde_json::from_str(last).unwrap();
+        assert!(last["done"] == true || last["error"] == "the server is shutting down", "{response}");
     }
 }
 

@@ -5,7 +5,7 @@ use siskin::chat::{ChatOptions, Tool};
 
 use super::messages::messages;
 use super::renderer::TextRoute;
-use super::request::TextRequest;
+use super::request::OllamaTextRequest;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -18,7 +18,7 @@ const MAX_TOOLS: usize = 128;
 pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
-    let request = TextRequest::take(&call, &mut fields)?;
+    let request = OllamaTextRequest::take(&call, &mut fields)?;
     let list: Vec<&RawValue> = fields.take("messages")?.unwrap_or_default();
     let messages = messages(&list)?;
     let tools: Option<&RawValue> = fields.take("tools")?;

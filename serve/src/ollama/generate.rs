@@ -7,7 +7,7 @@ use siskin_format::JsonFields;
 
 use super::messages::reject_images;
 use super::renderer::TextRoute;
-use super::request::TextRequest;
+use super::request::OllamaTextRequest;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -17,7 +17,7 @@ use crate::response::Response;
 pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
-    let request = TextRequest::take(&call, &mut fields)?;
+    let request = OllamaTextRequest::take(&call, &mut fields)?;
     let prompt: String = fields.take("prompt")?.unwrap_or_default();
     let system: Option<String> = fields.take("system")?.filter(|system: &String| !system.is_empty());
     let is_raw = fields.take("raw")?.unwrap_or(false);

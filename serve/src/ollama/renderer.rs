@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use siskin::chat::{ChatPrompt, ResponseEvent, ResponseParser};
 use siskin::serving::StreamTimes;
 
-use super::request::TextRequest;
 use crate::error::{ApiError, ErrorFormat};
 use crate::generation::{CallIds, ChoiceEvent, Choices, ChunkRenderer, response_id, token_entry};
 use crate::response::{self, Response};
@@ -118,13 +117,19 @@ impl ResponsePart {
 }
 
 impl ResponseRenderer {
-    pub(super) fn new(route: TextRoute, request: &TextRequest) -> Self {
+    /// Creates a renderer for a request to the model `model_name`, which arrived at `start`.
+    pub(super) fn new(
+        route: TextRoute,
+        model_name: String,
+        start: Instant,
+        has_log_probabilities: bool,
+    ) -> Self {
         Self {
             route,
-            model_name: request.model_name.clone(),
-            start: request.start,
-            submitted: request.start,
-            has_log_probabilities: request.has_log_probabilities(),
+            model_name,
+            start,
+            submitted: start,
+            has_log_probabilities,
             parser: None,
             calls: CallReader { ids: CallIds::new("", None), current: None },
         }

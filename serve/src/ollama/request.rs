@@ -34,23 +34,23 @@ enum Think {
 }
 
 /// A request to generate text.
-pub(super) struct TextRequest {
+pub(super) struct OllamaTextRequest {
     pub(super) model: Arc<RegisteredModel>,
     /// The name by which the request selects the model.
-    pub(super) model_name: String,
+    model_name: String,
     /// When the request arrived.
-    pub(super) start: Instant,
+    start: Instant,
     is_streamed: bool,
     /// The model is to be unloaded after the response.
     unloads: bool,
     options: RequestOptions,
-    pub(super) format: Option<StructuredOutput>,
+    format: Option<StructuredOutput>,
     think: Option<Think>,
     /// The number of most likely tokens to report; `None`: no log-probabilities.
     top: Option<usize>,
 }
 
-impl TextRequest {
+impl OllamaTextRequest {
     /// Takes the fields.
     pub(super) fn take(call: &Call, fields: &mut JsonFields<'_>) -> Result<Self, ApiError> {
         let start = Instant::now();
@@ -83,11 +83,11 @@ impl TextRequest {
     /// Returns the response to a request without a prompt, which loads or unloads a model in Ollama.
     pub(super) fn loaded(&self, route: TextRoute) -> Response {
         let reason = if self.unloads { "unload" } else { "load" };
-        ResponseRenderer::new(route, self).loaded(reason)
+        self.renderer(route).loaded(reason)
     }
 
-    pub(super) fn has_log_probabilities(&self) -> bool {
-        self.top.is_some()
+    fn renderer(&self, route: TextRoute) -> ResponseRenderer {
+        ResponseRenderer::new(route, self.model_name.clone(), self.start, self.top.is_some())
     }
 
     /// Generates the response to a conversation.
@@ -110,7 +110,7 @@ impl TextRequest {
         let chat = call.state.run_blocking(render).await??;
         let mut request = self.options.request(self.top, call, &self.model)?;
         request.set_chat(&chat);
-        let renderer = ResponseRenderer::new(route, &self).with_chat(&chat);
+        let renderer = self.renderer(route).with_chat(&chat);
         self.respond(call, request, names, renderer).await
     }
 
@@ -127,7 +127,7 @@ impl TextRequest {
         request.prompt = prompt;
         request.structured_output = self.format.take();
         let names = FieldNames { prompt: "prompt", structured_output: "format" };
-        let renderer = ResponseRenderer::new(TextRoute::Generate, &self);
+        let renderer = self.renderer(TextRoute::Generate);
         self.respond(call, request, names, renderer).await
     }
 

@@ -112,23 +112,22 @@ def check_structure(client):
     if response.done_reason == "stop":
         assert isinstance(json.loads(response.response), dict), response
 
-    # A small model calls tools for some seeds; a call has the arguments of the function.
-    question = [{"role": "user", "content": "What is the weather in Paris in the next 2 days? Use the tool."}]
-    calls = 0
-    for seed in range(8):
-        options = {"seed": seed, "num_predict": 80, "temperature": 0.6}
-        response = client.chat("smollm2", question, tools=[get_weather], options=options)
-        for call in response.message.tool_calls or []:
-            assert call.function.name == "get_weather", call
-            result = get_weather(**call.function.arguments)
-            result = {"role": "tool", "tool_name": "get_weather", "content": result}
-            after = [*question, response.message, result]
-            answer = client.chat("smollm2", after, tools=[get_weather], options={"num_predict": 4})
-            assert answer.eval_count > 0, answer
-            calls += 1
-        if calls:
-            break
-    print(f"tools: {calls} calls")
+    # With a format, a response is a call, or of the format: a small model calls.
+    question = [{"role": "user", "content": "What is the weather in Paris in the next 2 days?"}]
+    options = {"seed": 1, "num_predict": 120, "temperature": 1.0}
+    fields = {"tools": [get_weather], "format": {"enum": [0]}, "options": options}
+    response = client.chat("smollm2", question, **fields)
+    assert response.done_reason == "stop" and not response.message.content, response
+    streamed = client.chat("smollm2", question, stream=True, **fields)
+    calls = [call for part in streamed for call in part.message.tool_calls or []]
+    assert calls and calls == response.message.tool_calls, (calls, response)
+    messages = [*question, response.message]
+    for call in calls:
+        assert call.function.name == "get_weather", call
+        result = get_weather(call.function.arguments["city"], call.function.arguments["days"])
+        messages.append({"role": "tool", "tool_name": "get_weather", "content": result})
+    answer = client.chat("smollm2", messages, tools=[get_weather], options={"num_predict": 4})
+    assert answer.eval_count > 0, answer
 
 
 def check_embeddings(client):
