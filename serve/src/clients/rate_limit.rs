@@ -118,6 +118,7 @@ mod tests {
         rates.count_tokens(150);
         assert!(rates.begin_request_at(later(60)).is_err(), "more tokens than there were");
         assert!(rates.begin_request_at(later(100)).is_ok());
+        assert!(rates.begin_request_at(later(100)).is_ok());
         // A clock does not give anything back.
         assert!(rates.begin_request_at(later(99)).is_err());
     }

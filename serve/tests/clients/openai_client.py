@@ -59,7 +59,7 @@ def check_models(server, client):
         assert json.loads(server.get(path)) == {"status": "ok"}
     for headers in [{"Host": "evil.example"}, {"Origin": "http://evil.example"}]:
         try:
-            server.get("/health", headers)
+            server.get("/v1/models", headers)
             raise AssertionError(headers)
         except urllib.error.HTTPError as error:
             assert error.code == 403, error.code
