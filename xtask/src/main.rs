@@ -29,6 +29,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     commands::bench_peers::SUBCOMMAND,
     commands::counts::SUBCOMMAND,
     commands::quality::SUBCOMMAND,
+    commands::ops::SUBCOMMAND,
     commands::export::SUBCOMMAND,
     commands::fuzz::SUBCOMMAND,
     commands::api::SUBCOMMAND,

@@ -20,6 +20,7 @@ mod ios_libraries;
 mod ios_root;
 pub(crate) mod model;
 mod model_folders;
+pub(crate) mod ops;
 pub(crate) mod quality;
 mod schemas;
 mod serve;

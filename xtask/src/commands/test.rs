@@ -1,6 +1,6 @@
 //! `test`: everything that a change must pass, and a table of the results.
 
-use super::{android, arm, c, counts, cuda, export, ios, model, schemas, serve, size};
+use super::{android, arm, c, counts, cuda, export, ios, model, ops, schemas, serve, size};
 use crate::Subcommand;
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
 use crate::test_output::{self, Tests};
@@ -56,7 +56,7 @@ const FIRST_STEPS: [Step; 3] = [
 /// steps from the beginning, the other from the end, until they meet: the first steps share a build folder, which cargo
 /// locks, and the last have folders of their own.
 #[rustfmt::skip]
-const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
     Step { name: "clippy", budget: 220, run: |_| clippy() },
     Step { name: "core-only", budget: 20, run: |_| core_only() },
     Step { name: "docs", budget: 60, run: |_| docs() },
@@ -69,6 +69,7 @@ const STEPS: [Step; 20] = [
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "serve", budget: 80, run: |extent| where_possible(|| serve::need_tools(extent == Extent::All), |tools| serve::check(&tools)) },
     Step { name: "chat-page", budget: 80, run: chat_page },
+    Step { name: "operation", budget: 90, run: operation },
     Step { name: "schemas", budget: 100, run: |extent| where_possible(schemas::need_tools, |tools| schemas::check(&tools, extent == Extent::All)) },
     Step { name: "deny", budget: 10, run: |_| deny() },
     Step { name: "cuda", budget: 280, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
@@ -306,6 +307,16 @@ fn chat_page(extent: Extent) -> Result<Outcome> {
             Ok(Outcome::Skipped("`cargo xtask test --all` uses the chat page in Chromium".to_owned()))
         }
         Extent::All => where_possible(serve::need_browser, |tools| serve::check_page(&tools)),
+    }
+}
+
+/// Runs replicas behind a load balancer.
+fn operation(extent: Extent) -> Result<Outcome> {
+    match extent {
+        Extent::Usual => {
+            Ok(Outcome::Skipped("`cargo xtask test --all` runs replicas behind a load balancer".to_owned()))
+        }
+        Extent::All => where_possible(ops::need_tools, |tools| ops::check(&tools)),
     }
 }
 
