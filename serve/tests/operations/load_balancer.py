@@ -97,6 +97,18 @@ class Load:
             thread.join()
 
 
+def check_metrics(port):
+    """Every metric that alerts, dashboards and scalers use must be one of the server's."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        known = set(re.findall(r"^# TYPE (\w+)", response.read().decode(), re.MULTILINE))
+    deploy = CONFIG.parents[1]
+    files = ["prometheus/alerts.yaml", "grafana/dashboard.json", "kserve/keda.yaml"]
+    for path in files:
+        used = set(re.findall(r"\bsiskin_\w+", (deploy / path).read_text()))
+        unknown = {name for name in used if re.sub(r"_bucket$", "", name) not in known}
+        assert used and not unknown, (path, unknown)
+
+
 def main():
     front, *ports = free_ports(4)
     replicas = [start_replica(port) for port in ports]
@@ -117,6 +129,7 @@ def main():
             assert before > 0 and len(load.answers) > before, "requests were answered before and after"
             assert not load.errors, load.errors[:3]
             # Every replica generates the same.
+            check_metrics(ports[2])
             for seed in list(load.answers)[:5]:
                 assert complete(front, seed) == load.answers[seed], seed
             print(f"{len(load.answers)} requests to three replicas, of which one was killed: none failed")
