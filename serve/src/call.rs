@@ -13,6 +13,7 @@ use crate::models::RegisteredModel;
 use crate::operations::degradation::DegradationLevel;
 use crate::state::ServerState;
 use siskin_format::JsonFields;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A request of a client that may use the route.
 pub(crate) struct Call {
@@ -94,6 +95,13 @@ impl Call {
             }
             None => model,
         }
+    }
+
+    /// Reads a large body, after waiting until there is room for it: until the permit is dropped, it counts as in memory.
+    pub(crate) async fn read_upload(&mut self) -> Result<(Bytes, OwnedSemaphorePermit), ApiError> {
+        let uploads = Arc::clone(&self.state.uploads);
+        let permit = uploads.acquire_owned().await.map_err(|_| ApiError::shutting_down())?;
+        Ok((self.read_body().await?, permit))
     }
 
     /// Reads the body, which has the maximum size of the route.

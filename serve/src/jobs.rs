@@ -26,7 +26,7 @@ pub(crate) async fn check_integrity(state: Arc<ServerState>, interval: Option<Du
         let models: Vec<Arc<RegisteredModel>> = state.models.base_models().cloned().collect();
         for (model, expected) in models.iter().zip(&mut expected) {
             let engine = state.models.engine().clone();
-            let (opened, known) = (model.model.clone(), expected.take());
+            let (opened, known) = (model.model.clone(), expected.clone());
             // Its passes wait for their turn.
             let test = move || {
                 let attached = engine.attach(&opened)?;
@@ -74,7 +74,7 @@ pub(crate) async fn watch_progress(state: Arc<ServerState>) {
             let Some(stats) = model.decoder().ok().and_then(|id| state.models.engine().stats(id)) else {
                 continue;
             };
-            model.health.record_progress(stats.running > 0 && stats.steps == *before);
+            model.health.record_progress(stats.running > stats.paused && stats.steps == *before);
             *before = stats.steps;
         }
     }

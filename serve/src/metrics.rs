@@ -195,8 +195,11 @@ impl Page<'_> {
 
     fn schedulers(&mut self) {
         type Of = fn(&SchedulerStats) -> u64;
-        let all: [(&str, &str, &str, Of); 13] = [
+        let all: [(&str, &str, &str, Of); 14] = [
             ("requests_running", "gauge", "Requests that have started.", |stats| stats.running as u64),
+            ("requests_paused", "gauge", "Requests whose clients read too slowly.", |stats| {
+                stats.paused as u64
+            }),
             ("requests_waiting", "gauge", "Requests that wait.", |stats| stats.waiting as u64),
             ("prefix_cache_prefixes", "gauge", "Sequences in the prefix cache.", |stats| {
                 stats.cached_prefixes as u64

@@ -16,6 +16,9 @@ use crate::options::ServerOptions;
 /// Threads that tokenize, render chat templates and write long responses.
 const BLOCKING_THREADS: usize = 2;
 
+/// Files that are in memory at the same time.
+const MAX_UPLOADS: usize = 8;
+
 /// How far the shutdown is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
@@ -40,6 +43,8 @@ pub(crate) struct ServerState {
     /// The name of the model for requests that allow it.
     pub(crate) fallback: Option<String>,
     phase: watch::Sender<Phase>,
+    /// A permit for each large body in memory.
+    pub(crate) uploads: Arc<Semaphore>,
     /// A permit for each thread of blocking work.
     blocking: Arc<Semaphore>,
 }
@@ -62,6 +67,7 @@ impl ServerState {
             degrade_after: options.degrade_after,
             fallback: options.fallback.clone(),
             phase: watch::Sender::new(Phase::Serving),
+            uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             blocking: Arc::new(Semaphore::new(BLOCKING_THREADS)),
         }
     }

@@ -18,17 +18,27 @@ pub(crate) struct Workers<T> {
     create: Create<T>,
     cancel_handle: fn(&T) -> CancelHandle,
     idle: Mutex<Vec<T>>,
-    free: Semaphore,
+    free: Arc<Semaphore>,
     waiting: AtomicUsize,
     max_waiting: usize,
 }
 
+/// What cancels a running request.
+#[derive(Default)]
+struct RunState {
+    /// The handle of its instance while that computes for it.
+    handle: Option<CancelHandle>,
+    has_client: bool,
+}
+
 /// A running request: canceled if it is dropped before it has ended.
-struct Running(Arc<Mutex<Option<CancelHandle>>>);
+struct Running(Arc<Mutex<RunState>>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(handle) = lock(&self.0).take() {
+        let mut state = lock(&self.0);
+        state.has_client = false;
+        if let Some(handle) = state.handle.take() {
             handle.cancel();
         }
     }
@@ -54,7 +64,7 @@ impl<T: Send + 'static> Workers<T> {
             create: Box::new(create),
             cancel_handle,
             idle: Mutex::default(),
-            free: Semaphore::new(MAX_INSTANCES),
+            free: Arc::new(Semaphore::new(MAX_INSTANCES)),
             waiting: AtomicUsize::new(0),
             max_waiting,
         }
@@ -71,24 +81,26 @@ impl<T: Send + 'static> Workers<T> {
             return Err(Error::new(ErrorKind::Overloaded, "queue", message).into());
         }
         let waiting = Waiting(&self.waiting);
-        let _permit = self.free.acquire().await.map_err(|_| ApiError::shutting_down())?;
+        let permit = Arc::clone(&self.free).acquire_owned().await.map_err(|_| ApiError::shutting_down())?;
         drop(waiting);
         let workers = Arc::clone(self);
-        let running = Running(Arc::default());
-        let slot = Arc::clone(&running.0);
+        let running = Running(Arc::new(Mutex::new(RunState { handle: None, has_client: true })));
+        let state = Arc::clone(&running.0);
         let run = move || {
+            // Free when the work has ended, whether or not the client still waits.
+            let _permit = permit;
             let idle = lock(&workers.idle).pop();
             let mut instance = idle.map_or_else(&workers.create, Ok)?;
             let handle = (workers.cancel_handle)(&instance);
             handle.reset();
-            *lock(&slot) = Some(handle);
-            // The client left before there was anything to cancel.
-            if Arc::strong_count(&slot) == 1 {
-                return Err(Error::canceled("request"));
-            }
-            let outcome = work(&mut instance);
+            let has_client = {
+                let mut state = lock(&state);
+                state.handle = Some(handle).filter(|_| state.has_client);
+                state.has_client
+            };
+            let outcome = if has_client { work(&mut instance) } else { Err(Error::canceled("request")) };
             // From now on a cancellation would be that of the next request.
-            lock(&slot).take();
+            lock(&state).handle.take();
             lock(&workers.idle).push(instance);
             outcome
         };

@@ -73,7 +73,10 @@ impl Goldens {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let outputs = value["outputs"].as_u64().and_then(|count| usize::try_from(count).ok());
         match (text("cache"), outputs, text("blake3")) {
-            (Some(cache), Some(outputs), Some(blake3)) => Ok(Some(Self { cache, outputs, blake3 })),
+            (Some(cache), Some(outputs), Some(blake3)) => {
+                let is_known = CacheType::NAMES.iter().any(|(_, name)| *name == cache);
+                Ok(is_known.then_some(Self { cache, outputs, blake3 }))
+            }
             _ => Err(Error::corrupt("goldens", "expected cache, outputs and blake3")),
         }
     }

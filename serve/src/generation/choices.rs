@@ -148,6 +148,9 @@ impl Choices {
             let event = match event {
                 GenerationEvent::Prompt { tokens } => Ok((index, ChoiceEvent::Prompt { tokens })),
                 GenerationEvent::Token { token, text, top, time } => {
+                    if choice.last_token.is_none() {
+                        self.admitted.iter().for_each(AdmittedRequest::record_output);
+                    }
                     usage.generated_tokens += 1;
                     let gap = choice.last_token.replace(time).map(|before| time.saturating_sub(before));
                     self.model.metrics.record_token(gap);

@@ -22,10 +22,15 @@ pub(crate) async fn ready(call: Call) -> Result<Response, ApiError> {
 /// Answers as long as a model takes requests.
 pub(crate) async fn model_ready(call: Call) -> Result<Response, ApiError> {
     let model = model_in_path(&call)?;
-    check(&call)?;
+    if call.state.is_shutting_down() {
+        return Err(ApiError::shutting_down());
+    }
+    if let Some(problem) = model.health.problem() {
+        return Err(ApiError::unavailable(problem));
+    }
     Ok(response::json(StatusCode::OK, &json!({"name": model.name, "ready": true})))
 }
 
 fn check(call: &Call) -> Result<(), ApiError> {
-    if call.state.is_shutting_down() { Err(ApiError::shutting_down()) } else { Ok(()) }
+    call.state.problem().map_or(Ok(()), |problem| Err(ApiError::unavailable(problem)))
 }

@@ -1,5 +1,7 @@
 //! `POST /v2/repository/index`, and the loading of models, which are given when the server starts.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
@@ -7,19 +9,26 @@ use super::VERSION;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
+use crate::models::RegisteredModel;
 use crate::response::{self, Response};
 
 /// Lists the models.
 pub(crate) async fn index(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
+    let mut only_ready = false;
     if !body.is_empty() {
         let mut fields = body::fields(&body)?;
-        // All models are ready.
-        let _only_ready: Option<bool> = fields.take("ready")?;
+        only_ready = fields.take("ready")?.unwrap_or(false);
         fields.finish()?;
     }
-    let object = |name: &str| json!({"name": name, "version": VERSION, "state": "READY", "reason": ""});
-    let all: Vec<Value> = call.state.models.of(&call.client).map(|model| object(&model.name)).collect();
+    let object = |model: &Arc<RegisteredModel>| {
+        let problem = model.health.problem();
+        let state = if problem.is_some() { "UNAVAILABLE" } else { "READY" };
+        let reason = problem.unwrap_or_default();
+        (!only_ready || problem.is_none())
+            .then(|| json!({"name": model.name, "version": VERSION, "state": state, "reason": reason}))
+    };
+    let all: Vec<Value> = call.state.models.of(&call.client).filter_map(object).collect();
     Ok(response::json(StatusCode::OK, &all))
 }
 

@@ -22,6 +22,9 @@ struct CalledFunction<'a> {
     arguments: Option<&'a RawValue>,
 }
 
+/// The maximum number of calls without a result: looking for one takes time in proportion.
+const MAX_OPEN_CALLS: usize = 128;
+
 /// Tool calls without a result, and how many calls there were.
 #[derive(Default)]
 struct OpenCalls {
@@ -35,6 +38,15 @@ impl OpenCalls {
     fn next_id(&mut self) -> String {
         self.count += 1;
         format!("call{:05}", self.count)
+    }
+
+    fn push(&mut self, id: String, name: String) -> siskin::Result<()> {
+        if self.calls.len() == MAX_OPEN_CALLS {
+            let message = format!("more than {MAX_OPEN_CALLS} calls without a result");
+            return Err(Error::argument("tool_calls", message));
+        }
+        self.calls.push_back((id, name));
+        Ok(())
     }
 
     /// Returns the id of the first call of a tool, or of any tool if the result does not name one.
@@ -111,7 +123,7 @@ fn tool_call(text: &str, open: &mut OpenCalls) -> siskin::Result<ToolCall> {
         return Err(Error::argument("function.arguments", "expected an object"));
     }
     let id = id.unwrap_or_else(|| open.next_id());
-    open.calls.push_back((id.clone(), function.name.clone()));
+    open.push(id.clone(), function.name.clone())?;
     Ok(ToolCall { id: Some(id), name: function.name, arguments: arguments.to_owned() })
 }
 

@@ -55,7 +55,8 @@ pub(crate) async fn translations(call: Call) -> Result<Response, ApiError> {
 }
 
 async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
-    let body = call.read_body().await?;
+    call.client.begin_request()?;
+    let (body, upload) = call.read_upload().await?;
     let mut form = Form::parse(call.headers(), &body)?;
     let model = match form.take_text("model")? {
         Some(name) => call.model(&name)?,
@@ -69,7 +70,6 @@ async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
     form.finish()?;
     let workers = model.speech()?;
     let admitted = model.health.admit(&model.name)?;
-    call.client.begin_request()?;
     let options = TranscribeOptions {
         language,
         prompt,
@@ -80,6 +80,7 @@ async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
     let names = FieldNames { prompt: "prompt", structured_output: "" };
     let start = Instant::now();
     let transcribe = move |transcriber: &mut Transcriber| {
+        let _upload = upload;
         let sound = AudioSamples::from_wav(&file).map_err(|error| error.within("file"))?;
         let seconds = sound.samples.len() as f64 / f64::from(sound.rate.max(1));
         Ok((transcriber.transcribe(&sound, &options)?, seconds))

@@ -35,6 +35,8 @@ pub(crate) struct Breaker {
     outcomes: VecDeque<(Duration, bool)>,
     /// A request is tried, and has not ended.
     is_probing: bool,
+    /// How often it has opened: outcomes of requests from before say nothing.
+    generation: u64,
     stalls: u32,
     /// The model's outputs are wrong: it stays open.
     is_corrupt: bool,
@@ -47,25 +49,42 @@ impl Breaker {
             opened: Duration::ZERO,
             outcomes: VecDeque::new(),
             is_probing: false,
+            generation: 0,
             stalls: 0,
             is_corrupt: false,
         }
     }
 
-    /// Returns whether a request may begin.
-    pub(crate) fn admits(&mut self, now: Duration) -> bool {
-        if self.state == BreakerState::Open && !self.is_corrupt && now >= self.opened + OPEN_TIME {
+    /// Lets a request begin: returns the generation for its outcome; `None` if it may not.
+    pub(crate) fn admit(&mut self, now: Duration) -> Option<u64> {
+        if self.state == BreakerState::Open && !self.rejects_all(now) {
             (self.state, self.is_probing) = (BreakerState::HalfOpen, false);
         }
-        match self.state {
+        let admits = match self.state {
             BreakerState::Closed => true,
             BreakerState::Open => false,
             BreakerState::HalfOpen => !std::mem::replace(&mut self.is_probing, true),
+        };
+        admits.then_some(self.generation)
+    }
+
+    /// Returns whether not even one request is tried.
+    pub(crate) fn rejects_all(&self, now: Duration) -> bool {
+        self.state == BreakerState::Open && (self.is_corrupt || now < self.opened + OPEN_TIME)
+    }
+
+    /// Records that a request computes something: if it was tried, the model works.
+    pub(crate) fn record_output(&mut self, generation: u64) {
+        if generation == self.generation && self.state == BreakerState::HalfOpen {
+            self.close();
         }
     }
 
-    /// Records the end of a request that [`Breaker::admits`] let begin.
-    pub(crate) fn record(&mut self, now: Duration, outcome: RequestOutcomeKind) {
+    /// Records the end of a request that [`Breaker::admit`] let begin.
+    pub(crate) fn record(&mut self, now: Duration, generation: u64, outcome: RequestOutcomeKind) {
+        if generation != self.generation {
+            return;
+        }
         let has_failed = match outcome {
             // The request says nothing about the model.
             RequestOutcomeKind::Abandoned => {
@@ -123,6 +142,7 @@ impl Breaker {
 
     fn open(&mut self, now: Duration) {
         (self.state, self.opened, self.is_probing) = (BreakerState::Open, now, false);
+        self.generation += 1;
         self.outcomes.clear();
     }
 
@@ -153,8 +173,8 @@ mod tests {
     /// Requests that end at `seconds`: `failed` of `count` fail.
     fn run(breaker: &mut Breaker, seconds: u64, count: usize, failed: usize) {
         for index in 0..count {
-            if breaker.admits(at(seconds)) {
-                breaker.record(at(seconds), if index < failed { Failed } else { Succeeded });
+            if let Some(generation) = breaker.admit(at(seconds)) {
+                breaker.record(at(seconds), generation, if index < failed { Failed } else { Succeeded });
             }
         }
     }
@@ -164,19 +184,25 @@ mod tests {
         let mut breaker = Breaker::new();
         run(&mut breaker, 1, 19, 19);
         assert_eq!(breaker.state(), BreakerState::Closed, "too few to tell");
+        let before = breaker.admit(at(1)).unwrap();
         run(&mut breaker, 1, 1, 1);
         assert_eq!(breaker.state(), BreakerState::Open);
-        assert!(!breaker.admits(at(10)));
-        assert!(breaker.admits(at(11)), "one is tried");
-        assert!(!breaker.admits(at(11)), "only one");
-        breaker.record(at(12), Failed);
-        assert!(!breaker.admits(at(21)));
-        assert!(breaker.admits(at(22)));
-        breaker.record(at(22), Abandoned);
-        assert!(breaker.admits(at(22)), "another one is tried if that says nothing");
-        breaker.record(at(23), Succeeded);
-        assert_eq!(breaker.state(), BreakerState::Closed);
-        run(&mut breaker, 23, 19, 19);
+        assert!(breaker.admit(at(10)).is_none() && breaker.rejects_all(at(10)));
+        assert!(!breaker.rejects_all(at(11)), "ready for one");
+        let probe = breaker.admit(at(11)).unwrap();
+        assert!(breaker.admit(at(11)).is_none(), "only one");
+        breaker.record(at(12), before, Succeeded);
+        breaker.record_output(before);
+        assert_eq!(breaker.state(), BreakerState::HalfOpen, "requests from before say nothing");
+        breaker.record(at(12), probe, Failed);
+        assert!(breaker.admit(at(21)).is_none());
+        let probe = breaker.admit(at(22)).unwrap();
+        breaker.record(at(22), probe, Abandoned);
+        let probe = breaker.admit(at(22)).expect("another one is tried if that says nothing");
+        breaker.record_output(probe);
+        assert_eq!(breaker.state(), BreakerState::Closed, "at its first token");
+        breaker.record(at(23), probe, Succeeded);
+        run(&mut breaker, 23, 18, 18);
         assert_eq!(breaker.state(), BreakerState::Closed, "outcomes before it opened do not count");
     }
 
@@ -197,20 +223,18 @@ mod tests {
     #[test]
     fn stalls_and_wrong_outputs_open_it() {
         let mut breaker = Breaker::new();
-        breaker.record_progress(at(1), true);
-        breaker.record_progress(at(2), true);
-        breaker.record_progress(at(3), false);
-        breaker.record_progress(at(4), true);
-        breaker.record_progress(at(5), true);
+        for (seconds, is_stalled) in [(1, true), (2, true), (3, false), (4, true), (5, true)] {
+            breaker.record_progress(at(seconds), is_stalled);
+        }
         assert_eq!(breaker.state(), BreakerState::Closed);
         breaker.record_progress(at(6), true);
         assert_eq!(breaker.state(), BreakerState::Open);
         let mut breaker = Breaker::new();
         breaker.record_integrity(at(1), false);
-        assert!(!breaker.admits(at(1000)), "wrong outputs do not become right by themselves");
+        assert!(breaker.admit(at(1000)).is_none(), "wrong outputs do not become right by themselves");
         breaker.record_integrity(at(1000), true);
-        assert!(breaker.admits(at(1011)));
-        breaker.record(at(1012), Succeeded);
+        let probe = breaker.admit(at(1011)).unwrap();
+        breaker.record(at(1012), probe, Succeeded);
         assert!(!breaker.is_corrupt() && breaker.state() == BreakerState::Closed);
     }
 }

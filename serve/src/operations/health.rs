@@ -27,6 +27,7 @@ const END_AGE: Duration = Duration::from_secs(60);
 /// A request that may begin. If it is dropped, it was canceled or rejected.
 pub(crate) struct AdmittedRequest {
     health: Arc<ModelHealth>,
+    generation: u64,
     outcome: RequestOutcomeKind,
 }
 
@@ -44,12 +45,15 @@ impl ModelHealth {
     /// Lets a request begin, unless the circuit breaker is open.
     pub(crate) fn admit(self: &Arc<Self>, model: &str) -> Result<AdmittedRequest, ApiError> {
         let mut breaker = self.breaker();
-        match breaker.admits(self.now()) {
-            true => Ok(AdmittedRequest { health: Arc::clone(self), outcome: RequestOutcomeKind::Abandoned }),
-            false if breaker.is_corrupt() => Err(ApiError::unavailable(format!(
+        match breaker.admit(self.now()) {
+            Some(generation) => {
+                let outcome = RequestOutcomeKind::Abandoned;
+                Ok(AdmittedRequest { health: Arc::clone(self), generation, outcome })
+            }
+            None if breaker.is_corrupt() => Err(ApiError::unavailable(format!(
                 "`{model}` does not compute what it should: memory, file or kernels of the server are faulty"
             ))),
-            false => Err(ApiError::unavailable(format!("`{model}` fails; try again later"))),
+            None => Err(ApiError::unavailable(format!("`{model}` fails; try again later"))),
         }
     }
 
@@ -66,10 +70,10 @@ impl ModelHealth {
     /// Returns why the model is not ready; `None` if it is.
     pub(crate) fn problem(&self) -> Option<&'static str> {
         let breaker = self.breaker();
-        match breaker.state() {
-            _ if breaker.is_corrupt() => Some("its outputs are wrong"),
-            BreakerState::Closed => None,
-            BreakerState::Open | BreakerState::HalfOpen => Some("its requests fail"),
+        match breaker.rejects_all(self.now()) {
+            true if breaker.is_corrupt() => Some("its outputs are wrong"),
+            true => Some("its requests fail"),
+            false => None,
         }
     }
 
@@ -114,6 +118,11 @@ impl ModelHealth {
 }
 
 impl AdmittedRequest {
+    /// Records that the request has a first token.
+    pub(crate) fn record_output(&self) {
+        self.health.breaker().record_output(self.generation);
+    }
+
     /// Records the end of the request; errors of clients do not count.
     pub(crate) fn end(mut self, error: Option<&ApiError>) {
         self.outcome = match error {
@@ -126,7 +135,10 @@ impl AdmittedRequest {
 
 impl Drop for AdmittedRequest {
     fn drop(&mut self) {
-        self.health.record_end();
-        self.health.breaker().record(self.health.now(), self.outcome);
+        // Requests that did not run say nothing about how long others wait.
+        if self.outcome != RequestOutcomeKind::Abandoned {
+            self.health.record_end();
+        }
+        self.health.breaker().record(self.health.now(), self.generation, self.outcome);
     }
 }

@@ -30,24 +30,30 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let (texts, all, tokens) = run(&call, &model, model.heads()?, "input", tag).await?;
     model.metrics.record_prompt(tokens);
     call.client.count_tokens(tokens);
-    let object = |(index, (text, entities)): (usize, (&String, &Vec<Entity>))| {
-        let list: Vec<Value> = entities.iter().map(|entity| entity_object(text, entity)).collect();
-        json!({"index": index, "entities": list})
-    };
+    let object = |(index, (text, entities)): (usize, (&String, &Vec<Entity>))| json!({"index": index, "entities": entity_objects(text, entities)});
     let data: Vec<Value> = texts.iter().zip(&all).enumerate().map(object).collect();
     let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
     let list = json!({"id": response_id("tag"), "object": "list", "model": model.name, "data": data, "usage": usage});
     Ok(response::json(StatusCode::OK, &list))
 }
 
-/// Returns an entity with its place in characters, as languages other than Rust count.
-fn entity_object(text: &str, entity: &Entity) -> Value {
-    let characters = |end: usize| text.get(..end).map_or(0, |before| before.chars().count());
-    json!({
-        "label": entity.label,
-        "score": entity.probability,
-        "text": text.get(entity.start..entity.end),
-        "start": characters(entity.start),
-        "end": characters(entity.end),
-    })
+/// Returns the entities of a text, which are in its order, with their places in characters, as languages other than Rust count.
+fn entity_objects(text: &str, entities: &[Entity]) -> Vec<Value> {
+    let (mut byte, mut character) = (0, 0);
+    let mut characters = |end: usize| {
+        character += text.get(byte..end).map_or(0, |between| between.chars().count());
+        byte = byte.max(end);
+        character
+    };
+    let object = |entity: &Entity| {
+        let (start, end) = (characters(entity.start), characters(entity.end));
+        json!({
+            "label": entity.label,
+            "score": entity.probability,
+            "text": text.get(entity.start..entity.end),
+            "start": start,
+            "end": end,
+        })
+    };
+    entities.iter().map(object).collect()
 }

@@ -13,7 +13,7 @@ use crate::openai::chat;
 use crate::response::{self, Response};
 
 /// The maximum number of tokens of a request.
-const MAX_TOKENS: usize = 1 << 20;
+const MAX_TOKENS: usize = 1 << 18;
 
 /// Returns the tokens of a text or a conversation.
 pub(crate) async fn tokenize(mut call: Call) -> Result<Response, ApiError> {
@@ -21,6 +21,7 @@ pub(crate) async fn tokenize(mut call: Call) -> Result<Response, ApiError> {
     let mut fields = body::fields(&body)?;
     let model = call.take_model(&mut fields)?;
     let field = if fields.has("content") { "content" } else { "prompt" };
+    call.client.begin_request()?;
     let messages: Option<Vec<&RawValue>> = fields.take("messages")?;
     let messages = messages.map(|list| chat::messages(&list)).transpose()?;
     let text: Option<String> = fields.take(field)?;
@@ -31,7 +32,7 @@ pub(crate) async fn tokenize(mut call: Call) -> Result<Response, ApiError> {
     let parse_special = fields.take("parse_special")?.unwrap_or(true);
     let returns_texts: bool = fields.take("return_token_strs")?.unwrap_or(false);
     fields.finish()?;
-    let opened = model.model.clone();
+    let (opened, max_length) = (model.model.clone(), model.context_length);
     let names =
         FieldNames { prompt: if messages.is_some() { "messages" } else { field }, structured_output: "" };
     let tokenize = move || {
@@ -41,19 +42,22 @@ pub(crate) async fn tokenize(mut call: Call) -> Result<Response, ApiError> {
             (None, Some(text)) => tokenizer.encode(&text, EncodeOptions { add_special, parse_special })?,
             _ => return Err(siskin::Error::argument("prompt", "expected either a text or messages")),
         };
+        if tokens.len() > MAX_TOKENS {
+            let message = format!("{} tokens; at most {MAX_TOKENS} are returned", tokens.len());
+            return Err(siskin::Error::argument("prompt", message));
+        }
         let text = |id: &u32| tokenizer.piece(*id, true).map(|piece| lossy(&piece));
         let texts = returns_texts.then(|| tokens.iter().map(text).collect::<siskin::Result<Vec<_>>>());
-        Ok((tokens, texts.transpose()?))
+        let object = json!({
+            "count": tokens.len(),
+            "max_model_len": max_length,
+            "tokens": tokens,
+            "token_strs": texts.transpose()?,
+        });
+        Ok(response::json(StatusCode::OK, &object))
     };
-    let outcome: siskin::Result<_> = call.state.run_blocking(tokenize).await?;
-    let (tokens, texts) = outcome.map_err(|error| names.locate(error))?;
-    let object = json!({
-        "count": tokens.len(),
-        "max_model_len": model.context_length,
-        "tokens": tokens,
-        "token_strs": texts,
-    });
-    Ok(response::json(StatusCode::OK, &object))
+    let outcome: siskin::Result<Response> = call.state.run_blocking(tokenize).await?;
+    outcome.map_err(|error| names.locate(error))
 }
 
 /// Returns the text of tokens.
@@ -61,6 +65,7 @@ pub(crate) async fn detokenize(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
     let model = call.take_model(&mut fields)?;
+    call.client.begin_request()?;
     let tokens: Vec<u32> = fields.take_required("tokens")?;
     fields.finish()?;
     if tokens.len() > MAX_TOKENS {

@@ -65,6 +65,8 @@ impl Default for SchedulingOptions {
 /// Counters of a model's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerStats {
+    /// Requests whose readers are too slow.
+    pub paused: usize,
     /// Requests that run now.
     pub running: usize,
     /// Requests that wait now.
@@ -222,6 +224,7 @@ impl DecoderRunner {
         let (kv_blocks, free_kv_blocks) = context.block_table().block_counts();
         let (running, waiting) = self.scheduler.counts();
         SchedulerStats {
+            paused: self.active.iter().filter(|(_, request)| request.paused_since.is_some()).count(),
             running,
             waiting,
             kv_blocks,

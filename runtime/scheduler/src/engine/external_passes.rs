@@ -79,8 +79,9 @@ impl PassScheduler for PassQueue {
     fn begin(&self, cancel: &AtomicBool) -> bool {
         // Without an engine, there is nothing else to compute.
         let Some(engine) = self.engine.upgrade() else { return true };
-        let runners = engine.idle_runners();
-        let is_idle = runners.as_ref().is_some_and(|runners| runners.are_idle());
+        let mut runners = engine.idle_runners();
+        let idle = runners.as_mut().filter(|runners| runners.are_idle());
+        let is_idle = idle.map(|runners| runners.equalize()).is_some();
         let pass = self.push();
         if is_idle {
             // The engine need not be woken.
@@ -205,6 +206,24 @@ mod tests {
             assert!((0.5..2.0).contains(&ratio), "{drive:?}: {short:?}, {long:?}");
             let total = short + long;
             assert!(total <= Duration::from_millis(1700), "{drive:?}: two passes ran at once ({total:?})");
+        }
+    }
+
+    #[test]
+    fn a_model_alone_owes_others_nothing_later() {
+        for drive in [Drive::Thread, Drive::Caller] {
+            let engine = TokenEngine::new(drive).unwrap();
+            let (alone, late) = (engine.add_pass_queue(), engine.add_pass_queue());
+            let length = Duration::from_millis(5);
+            run_passes(&*alone, length, Instant::now() + Duration::from_millis(600));
+            let end = Instant::now() + Duration::from_millis(600);
+            let [alone, late] = thread::scope(|scope| {
+                [&alone, &late]
+                    .map(|queue| scope.spawn(|| run_passes(&**queue, length, end)))
+                    .map(|thread| thread.join().unwrap())
+            });
+            let ratio = alone.as_secs_f64() / late.as_secs_f64();
+            assert!((0.5..2.0).contains(&ratio), "{drive:?}: {alone:?}, {late:?}");
         }
     }
 

@@ -96,6 +96,13 @@ impl ModelRunners {
         self.list.iter().all(|model| model.runner.is_idle())
     }
 
+    /// Gives all models the same compute time, while none of them waits: none has a claim to more.
+    pub(super) fn equalize(&mut self) {
+        self.list.iter_mut().for_each(|model| model.service += model.runner.take_external_time());
+        let most = self.list.iter().map(|model| model.service).max().unwrap_or_default();
+        self.list.iter_mut().for_each(|model| model.service = most);
+    }
+
     /// Returns the runner of a decoder, unless it was removed.
     pub(super) fn of(&mut self, inbox: &Arc<RequestInbox>) -> Option<&mut dyn ModelRunner> {
         let mut of = self.list.iter_mut().filter(|model| model.is_of(std::slice::from_ref(inbox)));

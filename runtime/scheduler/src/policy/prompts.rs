@@ -39,7 +39,12 @@ impl Scheduler {
             !self.waiting.iter().any(|id| self.can_run(*id).is_some_and(RequestState::is_session));
         let mut only_urgent = false;
         loop {
-            let is_candidate = |id: &RequestId| !only_urgent || self.is_urgent(now, *id);
+            let has_outputs = plan.output_rows < self.limits.max_output_rows;
+            // A prompt that is scored needs output rows; others do not wait for it.
+            let is_candidate = |id: &RequestId| {
+                (!only_urgent || self.is_urgent(now, *id))
+                    && (has_outputs || self.requests.get(*id).is_none_or(|request| !request.scores_prompt))
+            };
             let started = self.next_started(now, plan, &is_candidate);
             let waiting = if admits { self.next_waiting(now, &is_candidate) } else { None };
             let outcome = match (started, waiting) {
