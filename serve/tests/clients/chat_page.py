@@ -274,8 +274,10 @@ def check_conversation(server):
         assert squeezed(page.ask(QUESTION)) == squeezed(expected)
 
 
-def check_stop(server):
+def check_stop():
     """A stopped answer is no longer generated, and keeps its text."""
+    # Slow enough that no answer ends by itself before.
+    server = Server(SISKIN, DECODER, "--throttle", "10%")
     with Page(server.url) as page:
         for stop in [lambda: page.click("Stop"), lambda: page.keys(Keys.ESCAPE), lambda: page.click("New chat")]:
             aborted = server.metric("siskin_request_success_total", finished_reason="abort")
@@ -289,6 +291,7 @@ def check_stop(server):
             time.sleep(0.3)
             assert page.text() == text
             page.click("New chat")
+    server.stop()
 
 
 def check_hostile_text(stub):
@@ -516,7 +519,7 @@ def main():
         page, headers = server.chat_page()
         stub = Stub(page, {name: headers[name] for name in ["content-type", "content-security-policy"]})
         check_conversation(server)
-        check_stop(server)
+        check_stop()
         for check in [check_hostile_text, check_markdown, check_edit, check_errors, check_keyboard, check_layout]:
             check(stub)
         server.stop()
