@@ -63,7 +63,10 @@ impl Call {
 
     /// Returns how much is given up now for requests to a model.
     pub(crate) fn degradation(&self, model: &RegisteredModel) -> DegradationLevel {
-        DegradationLevel::of(self.state.models.predicted_wait(model), self.state.degrade_after)
+        match self.state.degrade_after {
+            None => DegradationLevel::None,
+            after => DegradationLevel::of(self.state.models.predicted_wait(model), after),
+        }
     }
 
     /// Says in the response what was given up.

@@ -159,15 +159,17 @@ impl ModelRegistry {
         let all: Vec<NamedMetrics<'_>> = self
             .models
             .iter()
-            .map(|model| NamedMetrics {
-                name: &model.name,
-                metrics: &model.metrics,
-                scheduler: decoder(model).and_then(|id| self.engine.stats(id)),
-                predicted_wait: decoder(model).map(|_| self.predicted_wait(model)),
-                degradation: decoder(model)
-                    .map(|_| DegradationLevel::of(self.predicted_wait(model), degrade_after)),
-                health: model.parent.is_none().then_some(&*model.health),
-                disk_cache: decoder(model).and_then(|id| self.engine.disk_cache_stats(id)),
+            .map(|model| {
+                let predicted_wait = decoder(model).map(|_| self.predicted_wait(model));
+                NamedMetrics {
+                    name: &model.name,
+                    metrics: &model.metrics,
+                    scheduler: decoder(model).and_then(|id| self.engine.stats(id)),
+                    predicted_wait,
+                    degradation: predicted_wait.map(|wait| DegradationLevel::of(wait, degrade_after)),
+                    health: model.parent.is_none().then_some(&*model.health),
+                    disk_cache: decoder(model).and_then(|id| self.engine.disk_cache_stats(id)),
+                }
             })
             .collect();
         metrics::text(&all)

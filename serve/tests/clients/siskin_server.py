@@ -5,6 +5,7 @@ import hashlib
 import re
 import signal
 import subprocess
+import time
 import urllib.request
 
 
@@ -38,6 +39,13 @@ class Server:
             ):
                 total += float(value)
         return total
+
+    def wait_until_idle(self):
+        """Waits until no request runs."""
+        deadline = time.monotonic() + 10
+        while self.metric("siskin_requests_running") > 0:
+            assert time.monotonic() < deadline, "the request still runs"
+            time.sleep(0.05)
 
     def chat_page(self):
         """Returns the chat page and its headers, whose policy must have the hashes of its script and style."""

@@ -2,8 +2,9 @@
 
 use super::bench_peers::peers;
 use super::model;
+use super::serve::run_script;
 use crate::Subcommand;
-use crate::shell::{Result, built, cargo, program, root, run};
+use crate::shell::{Result, program, root, run};
 use crate::tools;
 use std::path::PathBuf;
 
@@ -36,7 +37,5 @@ pub(super) fn need_tools() -> Result<OperationTools> {
 pub(super) fn check(OperationTools { python, decoder }: &OperationTools) -> Result {
     run(program("promtool", &["check", "rules"]).arg(root().join(ALERTS)))?;
     run(program("promtool", &["test", "rules"]).arg(root().join(ALERT_TESTS)))?;
-    run(&mut cargo(&["build", "--workspace", "--locked", "--bins"]))?;
-    let siskin = built("debug").join("siskin");
-    run(program(python, &[]).arg(root().join(LOAD_BALANCER)).arg(siskin).arg(decoder))
+    run_script(python, LOAD_BALANCER, &[decoder])
 }

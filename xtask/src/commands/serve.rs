@@ -86,7 +86,7 @@ pub(super) fn check_page(BrowserTools { python, decoder }: &BrowserTools) -> Res
 }
 
 /// Runs a script with our program and models.
-fn run_script(python: &Path, script: &str, models: &[&Path]) -> Result {
+pub(super) fn run_script(python: &Path, script: &str, models: &[&Path]) -> Result {
     // All programs, as the tests build them.
     run(&mut cargo(&["build", "--workspace", "--locked", "--bins"]))?;
     let mut command = program(python, &[]);
