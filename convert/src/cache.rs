@@ -110,12 +110,13 @@ impl CachePath {
         }
     }
 
-    /// Creates a new cache file.
+    /// Creates a new cache file. It replaces an up-to-date one too: another process may have written it since the caller
+    /// looked.
     pub(crate) fn create(&self, identity: &Value) -> Result<AtomicFile> {
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             make_folder(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
         }
-        AtomicFile::create_own(&self.path, |_| matches!(self.look(identity), CacheFile::Replaceable))
+        AtomicFile::create_own(&self.path, |_| !matches!(self.look(identity), CacheFile::Foreign))
     }
 
     /// Removes cache files that were packed from the same path before it changed. Cache files of another device are
@@ -180,4 +181,28 @@ fn file_name(path: &Path) -> String {
 fn fnv(bytes: &[u8]) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use crate::{OpenOptions, PackedCache, open_any};
+
+    #[test]
+    fn a_cache_file_that_another_process_wrote_first_is_replaced() {
+        let folder = std::env::temp_dir().join(format!("siskin-convert-cache-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("model.gguf");
+        let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/gguf/tiny.gguf");
+        std::fs::copy(tiny, &path).unwrap();
+        let identity = identity(&path, crate::import::format_of(&path).unwrap(), None).unwrap();
+        let cache = CachePath::next_to_source(&path, None);
+        assert!(matches!(cache.look(&identity), CacheFile::Replaceable));
+        let options = OpenOptions { cache: PackedCache::NextToSource, ..OpenOptions::default() };
+        open_any(&path, &options).unwrap();
+        assert!(matches!(cache.look(&identity), CacheFile::Fresh(_)));
+        cache.create(&identity).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }
