@@ -4,12 +4,13 @@
 const LINES: usize = 150;
 const CHARACTERS: usize = 240;
 /// Texts that indicate a failure, and the number of lines to show from each on.
-const SIGNS: [(&str, usize); 9] = [
-    ("error", 8),
+const SIGNS: [(&str, usize); 10] = [
+    ("error:", 8),
+    ("error[", 8),
     ("warning:", 6),
     ("panicked at", 8),
     ("FAILED", 2),
-    ("failures:", 6),
+    ("failures:", 25),
     ("signal:", 2),
     ("==ERROR", 10),
     ("Killed", 2),
@@ -18,11 +19,21 @@ const SIGNS: [(&str, usize); 9] = [
 /// Number of lines at the end that are always shown.
 const END: usize = 30;
 
-/// Returns the lines after each failure indicator, and the end. If they are too many, keeps the last ones.
+/// Returns the lines after each failure indicator, and the end. If they are too many, keeps the last ones. The output
+/// of passed tests, which may panic on purpose, does not count.
 pub(crate) fn failures(record: &str) -> String {
     let lines: Vec<&str> = record.lines().collect();
     let mut kept = vec![false; lines.len()];
+    let mut of_passed = false;
     for (place, line) in lines.iter().enumerate() {
+        of_passed = match *line {
+            "successes:" => true,
+            "failures:" => false,
+            _ => of_passed && !line.starts_with("test result: "),
+        };
+        if of_passed || line.ends_with("... ok") {
+            continue;
+        }
         let wanted = SIGNS.iter().filter(|(sign, _)| line.contains(sign)).map(|&(_, count)| count).max();
         for keep in kept.iter_mut().skip(place).take(wanted.unwrap_or(0)) {
             *keep = true;
@@ -134,8 +145,14 @@ mod tests {
         let mut record: Vec<String> = (0..1000).map(|number| format!("test t{number} ... ok")).collect();
         record[200] = format!("thread 't' panicked at src/a.rs:1:1: {}", "x".repeat(1000));
         record[201] = "left: 1".to_owned();
+        record[600] = "test errors: a_rare_one ... ok".to_owned();
+        record[700..704].clone_from_slice(
+            &["successes:", "---- b stdout ----", "thread 'b' panicked at src/b.rs", "failures:"]
+                .map(str::to_owned),
+        );
         let shown = failures(&record.join("\n"));
         assert!(shown.contains("panicked at src/a.rs") && shown.contains("left: 1"), "{shown}");
+        assert!(!shown.contains("a_rare_one") && !shown.contains("src/b.rs"), "{shown}");
         assert!(shown.contains("t999 ") && !shown.contains("t300 "), "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() <= CHARACTERS));
     }
