@@ -1,6 +1,6 @@
 //! A request on its way to the function that answers it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hyper::Request;
 use hyper::body::{Bytes, Incoming};
@@ -12,6 +12,8 @@ use crate::error::ApiError;
 use crate::models::RegisteredModel;
 use crate::operations::degradation::DegradationLevel;
 use crate::state::ServerState;
+use crate::sync::lock;
+use crate::uri::query_parameter;
 use siskin_format::JsonFields;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -37,6 +39,11 @@ impl Call {
     /// Returns an argument of the path.
     pub(crate) fn argument(&self, index: usize) -> &str {
         self.arguments.get(index).map_or("", String::as_str)
+    }
+
+    /// Returns a parameter of the query.
+    pub(crate) fn query(&self, name: &str) -> Result<Option<String>, ApiError> {
+        query_parameter(self.request.uri().query(), name)
     }
 
     /// Returns a model that the client may use.
@@ -71,7 +78,7 @@ impl Call {
 
     /// Says in the response what was given up.
     pub(crate) fn report_degradation(&self, what: String) {
-        self.degradations.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        lock(&self.degradations).push(what);
     }
 
     /// Takes the fields `model` and `allow_fallback`, and returns the model that answers.

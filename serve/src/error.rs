@@ -114,6 +114,11 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "server_error", message)
     }
 
+    /// Returns the error as one about a field of the request.
+    pub(crate) fn in_field(self, param: &str) -> Self {
+        Self::invalid(param, self.message)
+    }
+
     /// Returns the error with another name for the field that it is about.
     pub(crate) fn renamed(mut self, rename: impl Fn(&str) -> String) -> Self {
         if let Some(param) = self.param.take() {
@@ -140,6 +145,10 @@ impl ApiError {
     /// Returns whether the server, or the client, has too many requests.
     pub(crate) fn is_overload(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// Returns the JSON object of the error in a format.

@@ -27,6 +27,8 @@ pub(crate) enum StreamFormat {
     OpenAiEvents,
     /// Server-sent events.
     Events,
+    /// Server-sent events that are named by their `type`.
+    TypedEvents,
     /// A line of JSON per event (NDJSON).
     JsonLines,
 }
@@ -34,15 +36,19 @@ pub(crate) enum StreamFormat {
 impl StreamFormat {
     pub(crate) fn content_type(self) -> &'static str {
         match self {
-            Self::OpenAiEvents | Self::Events => "text/event-stream; charset=utf-8",
+            Self::OpenAiEvents | Self::Events | Self::TypedEvents => "text/event-stream; charset=utf-8",
             Self::JsonLines => "application/x-ndjson",
         }
     }
 
     /// Appends an event. JSON has no line breaks outside of its strings, and escapes those inside.
     fn write(self, bytes: &mut Vec<u8>, data: &Value) {
+        if self == Self::TypedEvents {
+            let kind = data["type"].as_str().unwrap_or("message");
+            bytes.extend_from_slice(format!("event: {kind}\n").as_bytes());
+        }
         let (start, end): (&[u8], &[u8]) = match self {
-            Self::OpenAiEvents | Self::Events => (b"data: ", b"\n\n"),
+            Self::OpenAiEvents | Self::Events | Self::TypedEvents => (b"data: ", b"\n\n"),
             Self::JsonLines => (b"", b"\n"),
         };
         bytes.extend_from_slice(start);
@@ -53,14 +59,14 @@ impl StreamFormat {
     fn end(self) -> &'static [u8] {
         match self {
             Self::OpenAiEvents => b"data: [DONE]\n\n",
-            Self::Events | Self::JsonLines => b"",
+            Self::Events | Self::TypedEvents | Self::JsonLines => b"",
         }
     }
 
     /// Returns what keeps a silent stream open; `None`: clients would take it for an event.
     fn ping(self) -> Option<&'static [u8]> {
         match self {
-            Self::OpenAiEvents | Self::Events => Some(b": ping\n\n"),
+            Self::OpenAiEvents | Self::Events | Self::TypedEvents => Some(b": ping\n\n"),
             Self::JsonLines => None,
         }
     }

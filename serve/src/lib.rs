@@ -46,11 +46,14 @@ mod operations;
 mod options;
 mod page;
 mod response;
+mod response_store;
 mod routes;
 mod service_manager;
 mod state;
+mod sync;
 mod tasks;
 mod time;
+mod uri;
 mod workers;
 
 pub use access_log::AccessLog;

@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -12,6 +12,8 @@ use crate::error::ApiError;
 use crate::guard::Guard;
 use crate::models::ModelRegistry;
 use crate::options::ServerOptions;
+use crate::response_store::ResponseStore;
+use crate::sync::lock;
 
 /// Threads that tokenize, render chat templates and write long responses.
 const BLOCKING_THREADS: usize = 2;
@@ -42,6 +44,8 @@ pub(crate) struct ServerState {
     pub(crate) degrade_after: Option<Duration>,
     /// The name of the model for requests that allow it.
     pub(crate) fallback: Option<String>,
+    /// Responses that later requests refer to.
+    responses: Mutex<ResponseStore>,
     phase: watch::Sender<Phase>,
     /// A permit for each large body in memory.
     pub(crate) uploads: Arc<Semaphore>,
@@ -66,10 +70,16 @@ impl ServerState {
             access_log: options.access_log.clone(),
             degrade_after: options.degrade_after,
             fallback: options.fallback.clone(),
+            responses: Mutex::default(),
             phase: watch::Sender::new(Phase::Serving),
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             blocking: Arc::new(Semaphore::new(BLOCKING_THREADS)),
         }
+    }
+
+    /// Returns the responses that later requests refer to, locked.
+    pub(crate) fn responses(&self) -> MutexGuard<'_, ResponseStore> {
+        lock(&self.responses)
     }
 
     /// Returns why the server is not ready for requests; `None` if it is.

@@ -1,12 +1,13 @@
 //! What computes one request at a time, such as transcribers: a few instances, and a queue of requests.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use siskin::{CancelHandle, Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
+use crate::sync::lock;
 
 /// How many requests of a model run at the same time: while one tokenizes, another one computes.
 const MAX_INSTANCES: usize = 2;
@@ -107,10 +108,6 @@ impl<T: Send + 'static> Workers<T> {
         let outcome = tokio::task::spawn_blocking(run).await;
         Ok(outcome.map_err(|_| ApiError::internal("internal error, please report it"))??)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

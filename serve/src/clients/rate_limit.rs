@@ -1,11 +1,12 @@
 //! How many requests and tokens a key may use per minute.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::error::ApiError;
+use crate::sync::lock;
 
 /// A token bucket: it holds as much as may be used in a minute, and refills continuously.
 struct RateLimit {
@@ -27,7 +28,7 @@ impl RateLimit {
 
     /// Refills the bucket and returns what `change` makes of what is in it.
     fn update<T>(&self, now: Instant, change: impl FnOnce(&mut f64) -> T) -> T {
-        let mut level = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut level = lock(&self.state);
         let minutes = now.saturating_duration_since(level.at).as_secs_f64() / 60.0;
         let full = self.per_minute as f64;
         level.left = (level.left + minutes * full).min(full);

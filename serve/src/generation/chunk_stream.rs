@@ -6,19 +6,19 @@ use std::task::{Context, Poll};
 use serde_json::Value;
 
 use super::choices::{ChoiceEvent, Choices};
-use crate::error::ErrorFormat;
+use crate::error::ApiError;
 use crate::event_stream::EventSource;
 
 /// Turns events into the chunks of a streamed response.
 pub(crate) trait ChunkRenderer: Send {
-    /// How an error ends the stream.
-    const ERROR_FORMAT: ErrorFormat;
-
     /// Appends the chunks of an event; none if it has nothing to tell.
     fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>);
 
     /// Appends the chunks after the last event.
     fn finish(&mut self, _choices: &Choices, _chunks: &mut VecDeque<Value>) {}
+
+    /// Appends the chunks of an error, which ends the stream.
+    fn fail(&mut self, choices: &Choices, error: &ApiError, chunks: &mut VecDeque<Value>);
 }
 
 /// A streamed response.
@@ -52,7 +52,7 @@ impl<R: ChunkRenderer> EventSource for ChunkStream<R> {
                     self.renderer.render(&self.choices, index, event, &mut self.chunks);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    self.chunks.push_back(error.body_in(R::ERROR_FORMAT));
+                    self.renderer.fail(&self.choices, &error, &mut self.chunks);
                     self.is_over = true;
                 }
                 Poll::Ready(None) => {

@@ -16,9 +16,9 @@ pub(crate) use chunk_stream::{ChunkRenderer, ChunkStream};
 pub(crate) use log_probabilities::{finite, token_entry, token_text};
 pub(crate) use sampling::{SamplingFields, Streaming, take_top_log_probabilities};
 
-/// Returns an id that no other response of this process has.
-pub(crate) fn response_id(prefix: &str) -> String {
+/// Returns an id that no other object of this process has.
+pub(crate) fn unique_id(prefix: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{prefix}-{:08x}{count:08x}", unix_time())
+    format!("{prefix}{:08x}{count:08x}", unix_time())
 }

@@ -91,12 +91,14 @@ impl ContinuationRenderer {
 }
 
 impl ChunkRenderer for ContinuationRenderer {
-    const ERROR_FORMAT: ErrorFormat = ErrorFormat::Message;
-
     fn render(&mut self, _: &Choices, _: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
         let (text, reason) = text_of(event);
         if !text.is_empty() || reason.is_some() {
             chunks.push_back(self.object(&text, reason));
         }
+    }
+
+    fn fail(&mut self, _: &Choices, error: &ApiError, chunks: &mut VecDeque<Value>) {
+        chunks.push_back(error.body_in(ErrorFormat::Message));
     }
 }

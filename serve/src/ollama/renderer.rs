@@ -9,7 +9,7 @@ use siskin::chat::{ChatPrompt, ResponseEvent, ResponseParser};
 use siskin::serving::StreamTimes;
 
 use crate::error::{ApiError, ErrorFormat};
-use crate::generation::{CallIds, ChoiceEvent, Choices, ChunkRenderer, response_id, token_entry};
+use crate::generation::{CallIds, ChoiceEvent, Choices, ChunkRenderer, token_entry, unique_id};
 use crate::response::{self, Response};
 use crate::time::rfc3339_now;
 
@@ -137,7 +137,7 @@ impl ResponseRenderer {
 
     /// Reads the response as the chat says.
     pub(super) fn with_chat(self, chat: &ChatPrompt) -> Self {
-        let ids = CallIds::new(&response_id("chat"), chat.call_id_length());
+        let ids = CallIds::new(&unique_id("chat-"), chat.call_id_length());
         Self { parser: Some(chat.parser()), calls: CallReader { ids, current: None }, ..self }
     }
 
@@ -252,13 +252,15 @@ impl ResponseRenderer {
 }
 
 impl ChunkRenderer for ResponseRenderer {
-    const ERROR_FORMAT: ErrorFormat = ErrorFormat::Message;
-
     fn render(&mut self, choices: &Choices, _: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
         let (part, end) = self.take(choices, event);
         if !part.is_empty() {
             chunks.push_back(self.object(part));
         }
         chunks.extend(end.map(|end| self.last(choices, ResponsePart::default(), &end)));
+    }
+
+    fn fail(&mut self, _: &Choices, error: &ApiError, chunks: &mut VecDeque<Value>) {
+        chunks.push_back(error.body_in(ErrorFormat::Message));
     }
 }

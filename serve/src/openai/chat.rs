@@ -128,7 +128,7 @@ struct ChatRenderer {
 
 impl ChatRenderer {
     fn new(chat: &ChatPrompt, count: usize, has_log_probabilities: bool) -> Self {
-        let header = ResponseHeader::new("chatcmpl");
+        let header = ResponseHeader::new("chatcmpl-");
         let ids = CallIds::new(&header.id, chat.call_id_length());
         let parsers = (0..count).map(|_| chat.parser()).collect();
         Self { header, has_log_probabilities, ids, parsers }

@@ -76,7 +76,7 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
         Some(_) => (0..choices.count()).map(|_| CompletionLogProbabilities::default()).collect(),
         None => Vec::new(),
     };
-    let mut renderer = CompletionRenderer { header: ResponseHeader::new("cmpl"), log_probabilities, echo };
+    let mut renderer = CompletionRenderer { header: ResponseHeader::new("cmpl-"), log_probabilities, echo };
     if !streaming.is_on {
         return renderer.whole(choices).await;
     }

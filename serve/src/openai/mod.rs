@@ -9,6 +9,7 @@ pub(crate) mod completions;
 pub(crate) mod embeddings;
 mod log_probabilities;
 pub(crate) mod model_list;
+pub(crate) mod responses;
 mod structured_output;
 mod subtitles;
 mod usage_chunks;
@@ -16,7 +17,7 @@ mod usage_chunks;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::generation::response_id;
+use crate::generation::unique_id;
 use crate::models::RegisteredModel;
 use crate::time::unix_time;
 
@@ -38,7 +39,7 @@ struct ResponseHeader {
 
 impl ResponseHeader {
     fn new(prefix: &str) -> Self {
-        Self { id: response_id(prefix), created: unix_time() }
+        Self { id: unique_id(prefix), created: unix_time() }
     }
 
     /// Returns an object with the given choices.

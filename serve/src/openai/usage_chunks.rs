@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 use siskin::serving::StreamUsage;
 
-use crate::error::ErrorFormat;
+use crate::error::{ApiError, ErrorFormat};
 use crate::generation::{ChoiceEvent, Choices, ChunkRenderer};
 
 /// Returns the `usage` object.
@@ -51,8 +51,6 @@ impl<R: ChoiceRenderer> UsageChunks<R> {
 }
 
 impl<R: ChoiceRenderer> ChunkRenderer for UsageChunks<R> {
-    const ERROR_FORMAT: ErrorFormat = ErrorFormat::OpenAi;
-
     fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
         let start = chunks.len();
         self.renderer.render(choices, index, event, chunks);
@@ -65,5 +63,9 @@ impl<R: ChoiceRenderer> ChunkRenderer for UsageChunks<R> {
             chunk["usage"] = usage_object(choices.usage());
             chunks.push_back(chunk);
         }
+    }
+
+    fn fail(&mut self, _: &Choices, error: &ApiError, chunks: &mut VecDeque<Value>) {
+        chunks.push_back(error.body_in(ErrorFormat::OpenAi));
     }
 }

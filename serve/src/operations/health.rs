@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::breaker::{Breaker, BreakerState, RequestOutcomeKind};
 use crate::error::ApiError;
+use crate::sync::lock;
 
 /// What is known about a model, adapters included.
 pub(crate) struct ModelHealth {
@@ -91,7 +92,7 @@ impl ModelHealth {
     /// too few have.
     pub(crate) fn queue_time(&self, waiting: usize) -> Duration {
         let now = self.now();
-        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = lock(&self.ends);
         let recent = ends.iter().filter(|end| **end + END_AGE >= now);
         let (count, first) = (recent.clone().count(), recent.min());
         match first.filter(|_| count >= MIN_ENDS) {
@@ -101,7 +102,7 @@ impl ModelHealth {
     }
 
     fn record_end(&self) {
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ends = lock(&self.ends);
         if ends.len() == MAX_ENDS {
             ends.pop_front();
         }
@@ -113,7 +114,7 @@ impl ModelHealth {
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.breaker)
     }
 }
 

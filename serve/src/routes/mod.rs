@@ -6,7 +6,7 @@ mod path;
 mod request_id;
 mod table;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
@@ -20,6 +20,8 @@ use crate::error::{ApiError, ErrorFormat};
 use crate::guard;
 use crate::response::Response;
 use crate::state::ServerState;
+use crate::sync::lock;
+use crate::uri::percent_decoded;
 use table::{Access, HttpRoute, ROUTES};
 
 /// Returns the description of all routes, in the format of OpenAPI.
@@ -84,7 +86,7 @@ async fn dispatch(
     let outcome = (route.handler)(call).await;
     let mut response = outcome.unwrap_or_else(|error| error.response(route.error_format));
     client.add_headers(response.headers_mut());
-    let degradations = degradations.lock().unwrap_or_else(PoisonError::into_inner).join(", ");
+    let degradations = lock(&degradations).join(", ");
     if let Some(value) = HeaderValue::from_str(&degradations).ok().filter(|value| !value.is_empty()) {
         response.headers_mut().insert("x-siskin-degraded", value);
     }
@@ -106,7 +108,7 @@ fn find(method: &Method, path: &str) -> Result<(&'static HttpRoute, Vec<String>)
     for route in ROUTES {
         match path::arguments(route.path, path) {
             Some(arguments) if route.method.name() == method => {
-                let decoded = arguments.into_iter().map(path::percent_decoded);
+                let decoded = arguments.into_iter().map(percent_decoded);
                 return Ok((route, decoded.collect::<Result<_, _>>()?));
             }
             Some(_) => allowed.push(route.method.name()),

@@ -36,11 +36,14 @@ pub(super) fn description() -> Value {
 }
 
 fn operation(route: &HttpRoute) -> Value {
+    let query =
+        route.query.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}}));
     let parameters: Vec<Value> = route
         .path
         .split('/')
         .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .chain(query)
         .collect();
     let mut operation = json!({
         "operationId": operation_id(route),

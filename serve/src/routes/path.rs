@@ -1,9 +1,5 @@
 //! Paths with arguments.
 
-use hyper::StatusCode;
-
-use crate::error::ApiError;
-
 /// Returns the arguments in `path`, still encoded, if it matches `template`: what stands for the names in braces. A name
 /// stands for one segment; at the end of the template, for all that are left.
 pub(super) fn arguments<'p>(template: &str, path: &'p str) -> Option<Vec<&'p str>> {
@@ -28,32 +24,9 @@ pub(super) fn arguments<'p>(template: &str, path: &'p str) -> Option<Vec<&'p str
     Some(arguments)
 }
 
-/// Decodes `%20` and the like.
-pub(super) fn percent_decoded(text: &str) -> Result<String, ApiError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut parts = text.split('%');
-    bytes.extend(parts.next().unwrap_or_default().as_bytes());
-    let invalid = || ApiError::rejected(StatusCode::BAD_REQUEST, format!("invalid percent-encoding: {text}"));
-    for part in parts {
-        let code = part.get(..2).filter(|code| code.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        let code = code.and_then(|code| u8::from_str_radix(code, 16).ok()).ok_or_else(invalid)?;
-        bytes.push(code);
-        bytes.extend(&part.as_bytes()[2..]);
-    }
-    String::from_utf8(bytes).map_err(|_| invalid())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_percent_decoded() {
-        assert_eq!(percent_decoded("Llama%203%2e1").unwrap(), "Llama 3.1");
-        for wrong in ["%", "a%2", "%zz", "%ff", "%+1"] {
-            assert!(percent_decoded(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn names_in_braces_stand_for_segments() {

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::error::{ApiError, ErrorFormat};
 use crate::inference_protocol::{self, generate, infer, metadata, repository};
 use crate::ollama;
-use crate::openai::{audio, chat, completions, embeddings, model_list};
+use crate::openai::{audio, chat, completions, embeddings, model_list, responses};
 use crate::page;
 use crate::response::Response;
 use crate::tasks::{classify, rerank, tag, tokens, translate};
@@ -84,6 +84,8 @@ pub(super) struct HttpRoute {
     pub(super) method: RouteMethod,
     /// As in OpenAPI: `{model}` stands for a segment, or for the rest of the path if it is at its end.
     pub(super) path: &'static str,
+    /// The parameters of the query.
+    pub(super) query: &'static [&'static str],
     pub(super) summary: &'static str,
     pub(super) tag: &'static str,
     pub(super) access: Access,
@@ -112,7 +114,7 @@ impl HttpRoute {
     ) -> Self {
         let (method, access, body) = (RouteMethod::Get, Access::Client, BodyKind::None);
         let (response, error_format) = (ResponseKind::Json("Object"), ErrorFormat::OpenAi);
-        Self { method, path, summary, tag, access, body, response, error_format, handler }
+        Self { method, path, query: &[], summary, tag, access, body, response, error_format, handler }
     }
 
     const fn post(
@@ -136,6 +138,10 @@ impl HttpRoute {
     /// Errors are objects with a message.
     const fn with_plain_errors(self) -> Self {
         Self { error_format: ErrorFormat::Message, ..self }
+    }
+
+    const fn with_query(self, query: &'static [&'static str]) -> Self {
+        Self { query, ..self }
     }
 
     const fn public(self) -> Self {
@@ -174,6 +180,35 @@ pub(super) static ROUTES: &[HttpRoute] = &[
     })
     .takes(BodyKind::Json("CompletionRequest"))
     .returns(ResponseKind::JsonOrEvents("Completion", "Completion")),
+    HttpRoute::post("/v1/responses", "OpenAI", "Continue a conversation", |call| {
+        Box::pin(responses::create(call))
+    })
+    .takes(BodyKind::Json("ResponseRequest"))
+    .returns(ResponseKind::JsonOrEvents("Response", "ResponseEvent")),
+    HttpRoute::get(
+        "/v1/responses/{response}/input_items",
+        "OpenAI",
+        "List the input of a response",
+        |call| Box::pin(responses::input_items(call)),
+    )
+    .with_query(&["limit", "order", "after"])
+    .returns(ResponseKind::Json("ResponseItemList")),
+    HttpRoute::post(
+        "/v1/responses/{response}/cancel",
+        "OpenAI",
+        "Cancel a response in the background",
+        |call| Box::pin(responses::cancel(call)),
+    )
+    .returns(ResponseKind::Json("Response")),
+    HttpRoute::get("/v1/responses/{response}", "OpenAI", "Return a stored response", |call| {
+        Box::pin(responses::retrieve(call))
+    })
+    .with_query(&["stream"])
+    .returns(ResponseKind::Json("Response")),
+    HttpRoute::delete("/v1/responses/{response}", "OpenAI", "Delete a stored response", |call| {
+        Box::pin(responses::delete(call))
+    })
+    .returns(ResponseKind::Json("DeletedResponse")),
     HttpRoute::post("/v1/embeddings", "OpenAI", "Embed texts", |call| Box::pin(embeddings::answer(call)))
         .takes(BodyKind::Json("EmbeddingRequest"))
         .returns(ResponseKind::Json("EmbeddingList")),

@@ -8,7 +8,7 @@ use super::{run, take_overflow, take_texts};
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::generation::response_id;
+use crate::generation::unique_id;
 use crate::models::RegisteredModel;
 use crate::response::{self, Response};
 
@@ -42,7 +42,7 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let (all, tokens) = classify(&call, &model, ("input", texts), overflow).await?;
     let data: Vec<Value> = all.iter().enumerate().map(|(index, classes)| object(index, classes)).collect();
     let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-    let list = json!({"id": response_id("classify"), "object": "list", "model": model.name, "data": data, "usage": usage});
+    let list = json!({"id": unique_id("classify-"), "object": "list", "model": model.name, "data": data, "usage": usage});
     Ok(response::json(StatusCode::OK, &list))
 }
 

@@ -8,7 +8,7 @@ use super::{check_count, run, take_overflow};
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::generation::response_id;
+use crate::generation::unique_id;
 use crate::response::{self, Response};
 
 /// A text, or an object with one.
@@ -61,8 +61,7 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     };
     let results: Vec<Value> = ranked.iter().map(result).collect();
     let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-    let object =
-        json!({"id": response_id("rerank"), "model": model.name, "results": results, "usage": usage});
+    let object = json!({"id": unique_id("rerank-"), "model": model.name, "results": results, "usage": usage});
     Ok(response::json(StatusCode::OK, &object))
 }
 

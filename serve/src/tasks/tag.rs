@@ -8,7 +8,7 @@ use super::{run, take_texts};
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::generation::response_id;
+use crate::generation::unique_id;
 use crate::response::{self, Response};
 
 /// The number of tokens that windows of long texts share.
@@ -33,7 +33,8 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let object = |(index, (text, entities)): (usize, (&String, &Vec<Entity>))| json!({"index": index, "entities": entity_objects(text, entities)});
     let data: Vec<Value> = texts.iter().zip(&all).enumerate().map(object).collect();
     let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-    let list = json!({"id": response_id("tag"), "object": "list", "model": model.name, "data": data, "usage": usage});
+    let list =
+        json!({"id": unique_id("tag-"), "object": "list", "model": model.name, "data": data, "usage": usage});
     Ok(response::json(StatusCode::OK, &list))
 }
 

@@ -13,7 +13,7 @@ use super::{run, take_texts};
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::generation::response_id;
+use crate::generation::unique_id;
 use crate::models::RegisteredModel;
 use crate::response::{self, Response};
 
@@ -105,7 +105,7 @@ async fn generate(
     let data: Vec<Value> =
         texts.iter().enumerate().map(|(index, text)| object(index, text.as_ref())).collect();
     let list = json!({
-        "id": response_id("text"),
+        "id": unique_id("text-"),
         "object": "list",
         "model": model.name,
         "system_fingerprint": model.fingerprint,

@@ -13,9 +13,14 @@ struct ClientScript {
     packages: &'static [&'static str],
 }
 
-const SCRIPTS: [ClientScript; 3] = [
+const SCRIPTS: [ClientScript; 4] = [
     ClientScript {
         path: "serve/tests/clients/openai_client.py",
+        modules: "openai",
+        packages: &["openai==3.57.0"],
+    },
+    ClientScript {
+        path: "serve/tests/clients/responses_client.py",
         modules: "openai",
         packages: &["openai==3.57.0"],
     },
