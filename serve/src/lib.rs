@@ -54,6 +54,7 @@ mod sync;
 mod tasks;
 mod time;
 mod uri;
+mod worker_task;
 mod workers;
 
 pub use access_log::AccessLog;

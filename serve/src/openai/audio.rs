@@ -1,17 +1,21 @@
 //! `POST /v1/audio/transcriptions` and `POST /v1/audio/translations`.
 
-use std::time::Instant;
+use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use siskin::audio::AudioSamples;
 use siskin::speech::{Segment, TranscribeOptions, Transcriber, Transcript};
+use tokio::sync::mpsc::unbounded_channel;
 
 use super::subtitles;
+use super::transcript_stream::{SpeechResult, TranscriptStream};
 use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
+use crate::event_stream::{EventStream, StreamFormat};
 use crate::multipart::Form;
 use crate::response::{self, Response};
+use crate::worker_task::run_on_worker;
 
 /// How a transcript is returned.
 #[derive(Clone, Copy)]
@@ -66,43 +70,62 @@ async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
     let format = Format::take(&mut form)?;
     let language = if translate { None } else { form.take_text("language")? };
     let prompt = form.take_text("prompt")?;
+    let is_streamed = take_stream(&mut form, format, translate)?;
     reject_unsupported(&mut form)?;
     form.finish()?;
-    let workers = model.speech()?;
-    let admitted = model.health.admit(&model.name)?;
+    let workers = Arc::clone(model.speech()?);
     let options = TranscribeOptions {
         language,
         prompt,
         translate,
-        timestamps: format.has_times(),
+        timestamps: format.has_times() || is_streamed,
         ..TranscribeOptions::default()
     };
-    let names = FieldNames { prompt: "prompt", structured_output: "" };
-    let start = Instant::now();
+    let (sender, segments) = unbounded_channel();
     let transcribe = move |transcriber: &mut Transcriber| {
         let _upload = upload;
         let sound = AudioSamples::from_wav(&file).map_err(|error| error.within("file"))?;
         let seconds = sound.samples.len() as f64 / f64::from(sound.rate.max(1));
-        Ok((transcriber.transcribe(&sound, &options)?, seconds))
+        let transcript = transcriber.transcribe_with(&sound, &options, &mut |segment| {
+            // If nothing reads it, it is not needed.
+            let _ = sender.send(segment.clone());
+            Ok(())
+        })?;
+        Ok(SpeechResult { transcript, seconds })
     };
-    let outcome =
-        workers.run(move |transcriber| Ok(transcribe(transcriber).map_err(file_error(names)))).await;
-    let outcome =
-        outcome.inspect_err(|error| model.metrics.record_refusal(error)).and_then(|outcome| outcome);
-    model.metrics.record_task(outcome.is_ok(), start.elapsed());
-    admitted.end(outcome.as_ref().err());
-    let (transcript, seconds) = outcome?;
-    let tokens = transcript.segments.iter().map(|segment| segment.ids.len()).sum();
-    model.metrics.record_generated(tokens);
-    call.client.count_tokens(tokens);
+    let (client, of) = (call.client.clone(), Arc::clone(&model));
+    let result = async move {
+        let result = run_on_worker(&of, &workers, locate, transcribe).await?;
+        let tokens = result.transcript.segments.iter().map(|segment| segment.ids.len()).sum();
+        of.metrics.record_generated(tokens);
+        client.count_tokens(tokens);
+        Ok(result)
+    };
+    if is_streamed {
+        let stream = TranscriptStream::begin(model, Box::pin(result), segments).await?;
+        return Ok(response::stream(EventStream::new(StreamFormat::TypedEvents, Box::new(stream))));
+    }
+    let SpeechResult { transcript, seconds } = result.await?;
     Ok(render(format, &transcript, seconds, translate))
 }
 
-/// Returns how errors of the library are located: those of a file that is not audio are errors of the client.
-fn file_error(names: FieldNames) -> impl Fn(siskin::Error) -> ApiError {
-    move |error| match error.location().starts_with("file") {
+/// Takes whether the transcript is streamed.
+fn take_stream(form: &mut Form, format: Format, translate: bool) -> Result<bool, ApiError> {
+    match form.take_text("stream")?.as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") if translate || !matches!(format, Format::Json) => {
+            Err(ApiError::invalid("stream", "only transcriptions as JSON are streamed"))
+        }
+        Some("true") => Ok(true),
+        Some(_) => Err(ApiError::invalid("stream", "expected true or false")),
+    }
+}
+
+/// Returns how an error of the library is located: one of a file that is not audio is an error of the client.
+fn locate(error: siskin::Error) -> ApiError {
+    match error.location().starts_with("file") {
         true => ApiError::invalid("file", error.message()),
-        false => names.locate(error),
+        false => FieldNames { prompt: "prompt", structured_output: "" }.locate(error),
     }
 }
 
@@ -117,10 +140,7 @@ fn reject_unsupported(form: &mut Form) -> Result<(), ApiError> {
     if granularities.iter().any(|granularity| granularity != "segment") {
         return Err(ApiError::invalid("timestamp_granularities[]", "only `segment` is supported"));
     }
-    match form.take_text("stream")?.as_deref() {
-        None | Some("false") => Ok(()),
-        Some(_) => Err(ApiError::invalid("stream", "transcripts are not streamed")),
-    }
+    Ok(())
 }
 
 fn render(format: Format, transcript: &Transcript, seconds: f64, translate: bool) -> Response {

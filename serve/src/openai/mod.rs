@@ -12,6 +12,7 @@ pub(crate) mod model_list;
 pub(crate) mod responses;
 mod structured_output;
 mod subtitles;
+mod transcript_stream;
 mod usage_chunks;
 
 use serde::Deserialize;

@@ -6,7 +6,7 @@ pub(crate) mod tag;
 pub(crate) mod tokens;
 pub(crate) mod translate;
 
-use std::time::Instant;
+use std::sync::Arc;
 
 use siskin::encoder::OverflowMode;
 use siskin_format::JsonFields;
@@ -15,6 +15,7 @@ use crate::body::OneOrMany;
 use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
 use crate::models::RegisteredModel;
+use crate::worker_task::run_on_worker;
 use crate::workers::Workers;
 
 /// The maximum number of texts of a request.
@@ -40,23 +41,15 @@ pub(crate) fn take_overflow(fields: &mut JsonFields<'_>) -> Result<OverflowMode,
     Ok(if is_truncated { OverflowMode::Truncate } else { OverflowMode::Error })
 }
 
-/// Runs a request of a client on one of a model's workers, and records it. `texts` is the field with the texts.
+/// Runs a request of a client on one of a model's workers. `texts` is the field with the texts.
 async fn run<T: Send + 'static, R: Send + 'static>(
     call: &Call,
     model: &RegisteredModel,
-    workers: &std::sync::Arc<Workers<T>>,
+    workers: &Arc<Workers<T>>,
     texts: &'static str,
     work: impl FnOnce(&mut T) -> siskin::Result<R> + Send + 'static,
 ) -> Result<R, ApiError> {
-    let admitted = model.health.admit(&model.name)?;
     call.client.begin_request()?;
-    let start = Instant::now();
     let names = FieldNames { prompt: texts, structured_output: "" };
-    // Located at its field while the error is still one of the library.
-    let outcome = workers.run(move |worker| Ok(work(worker).map_err(|error| names.locate(error)))).await;
-    let outcome =
-        outcome.inspect_err(|error| model.metrics.record_refusal(error)).and_then(|outcome| outcome);
-    model.metrics.record_task(outcome.is_ok(), start.elapsed());
-    admitted.end(outcome.as_ref().err());
-    outcome
+    run_on_worker(model, workers, move |error| names.locate(error), work).await
 }
