@@ -16,6 +16,13 @@ use siskin::{Error, Result};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+/// The names of metrics.
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum MetricNames {
+    Siskin,
+    Vllm,
+}
+
 /// Serve models over an OpenAI-compatible HTTP API, or as JSON lines with --stdio
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -55,6 +62,9 @@ pub(crate) struct Args {
     /// Model that answers requests with `allow_fallback` when the queue is too long
     #[arg(long, value_name = "NAME", requires = "degrade_after", help_heading = "HTTP")]
     fallback: Option<String>,
+    /// Names of the metrics: `vllm` adds those that autoscalers and gateways for vLLM read
+    #[arg(long, value_enum, default_value_t = MetricNames::Siskin, value_name = "NAMES", help_heading = "HTTP")]
+    metrics_names: MetricNames,
     /// How long further requests are answered after SIGTERM, in seconds, so that load balancers notice that the server is
     /// not ready; then running ones have 30 seconds to end
     #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600), help_heading = "HTTP")]
@@ -88,7 +98,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "self_test_interval", "degrade_after", "fallback", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "self_test_interval", "degrade_after", "fallback", "metrics_names", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

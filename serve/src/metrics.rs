@@ -1,10 +1,13 @@
 //! Counters and latency histograms, in the text format of Prometheus.
 
+mod process;
+mod vllm_names;
+
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use siskin::serving::{PrefixStoreStats, SchedulerStats, StreamTimes};
+use siskin::serving::{EngineMemory, PassTimes, PrefixStoreStats, SchedulerStats, StreamTimes};
 use siskin::{Error, ErrorKind};
 
 use crate::error::ApiError;
@@ -134,45 +137,14 @@ pub(crate) struct NamedMetrics<'a> {
     pub(crate) health: Option<&'a ModelHealth>,
 }
 
-/// Returns all metrics as text.
-pub(crate) fn text(models: &[NamedMetrics<'_>]) -> String {
+/// Returns all metrics as text, those that vLLM has also in its names if `has_vllm_names` is set.
+pub(crate) fn text(models: &[NamedMetrics<'_>], memory: &EngineMemory, has_vllm_names: bool) -> String {
     let mut page = Page { text: String::new(), models };
-    page.schedulers();
-    page.disk_caches();
-    page.health();
-    page.counter("siskin_prompt_tokens_total", "Tokens of prompts and embedded texts.", |metrics| {
-        &metrics.prompt_tokens
-    });
-    page.counter("siskin_generation_tokens_total", "Generated tokens.", |metrics| &metrics.generated_tokens);
-    page.counter("siskin_requests_rejected_total", "Requests rejected because too many waited.", |metrics| {
-        &metrics.rejected
-    });
-    page.finished();
-    type Of = fn(&ModelMetrics) -> &Histogram;
-    let histograms: [(&str, &str, Of); 6] = [
-        ("siskin_time_to_first_token_seconds", "From the request to its first token.", |metrics| {
-            &metrics.time_to_first_token
-        }),
-        ("siskin_inter_token_latency_seconds", "Between two tokens of a request.", |metrics| {
-            &metrics.inter_token_latency
-        }),
-        ("siskin_e2e_request_latency_seconds", "From the request to its end.", |metrics| {
-            &metrics.request_latency
-        }),
-        ("siskin_request_queue_time_seconds", "From the request to its first forward pass.", |metrics| {
-            &metrics.queue_time
-        }),
-        (
-            "siskin_request_prefill_time_seconds",
-            "From the first forward pass to the first token.",
-            |metrics| &metrics.prefill_time,
-        ),
-        ("siskin_request_decode_time_seconds", "From the first token to the end.", |metrics| {
-            &metrics.decode_time
-        }),
-    ];
-    for (name, help, of) in histograms {
-        page.histogram(name, help, of);
+    page.of_models();
+    page.of_process(memory);
+    if has_vllm_names {
+        let renamed = vllm_names::renamed(&page.text);
+        page.text.push_str(&renamed);
     }
     page.text
 }
@@ -183,6 +155,51 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
+    fn of_models(&mut self) {
+        self.schedulers();
+        self.pass_times();
+        self.disk_caches();
+        self.health();
+        self.counter("siskin_prompt_tokens_total", "Tokens of prompts and embedded texts.", |metrics| {
+            &metrics.prompt_tokens
+        });
+        self.counter("siskin_generation_tokens_total", "Generated tokens.", |metrics| {
+            &metrics.generated_tokens
+        });
+        self.counter(
+            "siskin_requests_rejected_total",
+            "Requests rejected because too many waited.",
+            |metrics| &metrics.rejected,
+        );
+        self.finished();
+        type Of = fn(&ModelMetrics) -> &Histogram;
+        let histograms: [(&str, &str, Of); 6] = [
+            ("siskin_time_to_first_token_seconds", "From the request to its first token.", |metrics| {
+                &metrics.time_to_first_token
+            }),
+            ("siskin_inter_token_latency_seconds", "Between two tokens of a request.", |metrics| {
+                &metrics.inter_token_latency
+            }),
+            ("siskin_e2e_request_latency_seconds", "From the request to its end.", |metrics| {
+                &metrics.request_latency
+            }),
+            ("siskin_request_queue_time_seconds", "From the request to its first forward pass.", |metrics| {
+                &metrics.queue_time
+            }),
+            (
+                "siskin_request_prefill_time_seconds",
+                "From the first forward pass to the first token.",
+                |metrics| &metrics.prefill_time,
+            ),
+            ("siskin_request_decode_time_seconds", "From the first token to the end.", |metrics| {
+                &metrics.decode_time
+            }),
+        ];
+        for (name, help, of) in histograms {
+            self.histogram(name, help, of);
+        }
+    }
+
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
@@ -239,6 +256,45 @@ impl Page<'_> {
         for (name, kind, help, of) in all {
             self.each_model(&format!("siskin_{name}"), kind, help, |model| model.scheduler.as_ref().map(of));
         }
+        let usage = |stats: &SchedulerStats| {
+            let used = stats.kv_blocks.saturating_sub(stats.free_kv_blocks);
+            used as f64 / stats.kv_blocks.max(1) as f64
+        };
+        self.each_model(
+            "siskin_kv_cache_usage_ratio",
+            "gauge",
+            "The part of the KV cache's blocks that requests and cached prefixes hold.",
+            |model| model.scheduler.as_ref().map(usage),
+        );
+    }
+
+    /// Adds a histogram of the passes of each scheduler.
+    fn pass_times(&mut self) {
+        let name = "siskin_forward_pass_seconds";
+        self.head(name, "histogram", "Duration of forward passes.");
+        for model in self.models {
+            let Some(SchedulerStats { steps, pass_times, .. }) = &model.scheduler else { continue };
+            let bounds = (0..PassTimes::BUCKETS).map(PassTimes::bound);
+            let buckets = bounds.zip(pass_times.buckets);
+            self.histogram_of(name, model.name, buckets, *steps, pass_times.microseconds);
+        }
+    }
+
+    /// Adds the metrics of the process, and of the engine's memory.
+    fn of_process(&mut self, memory: &EngineMemory) {
+        let mut number = |name: &str, kind: &str, help: &str, value: f64| {
+            self.head(name, kind, help);
+            self.line(format_args!("{name} {value}"));
+        };
+        let help = "Memory that KV caches and activations reserve.";
+        number("siskin_engine_memory_reserved_bytes", "gauge", help, memory.reserved as f64);
+        if let Some(free) = memory.free {
+            let help = "What is left of the memory budget.";
+            number("siskin_engine_memory_free_bytes", "gauge", help, free as f64);
+        }
+        for metric in process::process_metrics() {
+            number(metric.name, metric.kind, metric.help, metric.value);
+        }
     }
 
     fn disk_caches(&mut self) {
@@ -261,13 +317,12 @@ impl Page<'_> {
     }
 
     fn health(&mut self) {
-        let name = "siskin_predicted_queue_seconds";
-        self.head(name, "gauge", "How long a request that arrives now is predicted to wait.");
-        for model in self.models {
-            if let Some(wait) = model.predicted_wait {
-                self.line(format_args!("{name}{{model={}}} {}", label(model.name), wait.as_secs_f64()));
-            }
-        }
+        self.each_model(
+            "siskin_predicted_queue_seconds",
+            "gauge",
+            "How long a request that arrives now is predicted to wait.",
+            |model| model.predicted_wait.map(|wait| wait.as_secs_f64()),
+        );
         self.each_model(
             "siskin_degradation_level",
             "gauge",
@@ -300,12 +355,12 @@ impl Page<'_> {
     }
 
     /// Adds a metric of those models that have a value.
-    fn each_model(
+    fn each_model<V: Display>(
         &mut self,
         name: &str,
         kind: &str,
         help: &str,
-        value: impl Fn(&NamedMetrics<'_>) -> Option<u64>,
+        value: impl Fn(&NamedMetrics<'_>) -> Option<V>,
     ) {
         self.head(name, kind, help);
         for model in self.models {
@@ -333,19 +388,38 @@ impl Page<'_> {
     fn histogram(&mut self, name: &str, help: &str, of: fn(&ModelMetrics) -> &Histogram) {
         self.head(name, "histogram", help);
         for model in self.models {
-            let (histogram, model) = (of(model.metrics), label(model.name));
-            let mut below = 0;
-            for (bucket, counter) in histogram.buckets.iter().enumerate() {
-                below += counter.load(Ordering::Relaxed);
-                let bound = bound(bucket).as_secs_f64();
-                self.line(format_args!("{name}_bucket{{model={model},le=\"{bound}\"}} {below}"));
-            }
-            let count = histogram.count.load(Ordering::Relaxed).max(below);
-            let seconds = histogram.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
-            self.line(format_args!("{name}_bucket{{model={model},le=\"+Inf\"}} {count}"));
-            self.line(format_args!("{name}_sum{{model={model}}} {seconds}"));
-            self.line(format_args!("{name}_count{{model={model}}} {count}"));
+            let histogram = of(model.metrics);
+            let counters = histogram.buckets.iter().map(|counter| counter.load(Ordering::Relaxed));
+            let buckets: Vec<_> =
+                counters.enumerate().map(|(bucket, count)| (bound(bucket), count)).collect();
+            let count = histogram.count.load(Ordering::Relaxed);
+            let microseconds = histogram.microseconds.load(Ordering::Relaxed);
+            self.histogram_of(name, model.name, buckets, count, microseconds);
         }
+    }
+
+    /// Adds a histogram of a model: the bounds and counts of its buckets, the number of all observations and their sum.
+    fn histogram_of(
+        &mut self,
+        name: &str,
+        model: &str,
+        buckets: impl IntoIterator<Item = (Duration, u64)>,
+        count: u64,
+        microseconds: u64,
+    ) {
+        let model = label(model);
+        let mut below = 0;
+        for (bound, count) in buckets {
+            below += count;
+            let bound = bound.as_secs_f64();
+            self.line(format_args!("{name}_bucket{{model={model},le=\"{bound}\"}} {below}"));
+        }
+        // Counters are read one after the other.
+        let count = count.max(below);
+        let seconds = microseconds as f64 / 1e6;
+        self.line(format_args!("{name}_bucket{{model={model},le=\"+Inf\"}} {count}"));
+        self.line(format_args!("{name}_sum{{model={model}}} {seconds}"));
+        self.line(format_args!("{name}_count{{model={model}}} {count}"));
     }
 }
 
@@ -365,7 +439,7 @@ mod tests {
             metrics.record_token(Some(Duration::from_millis(milliseconds)));
         }
         metrics.record_token(None);
-        let page = text(&[NamedMetrics {
+        let models = [NamedMetrics {
             name: "a\"b",
             metrics: &metrics,
             scheduler: None,
@@ -373,7 +447,8 @@ mod tests {
             predicted_wait: None,
             degradation: None,
             health: None,
-        }]);
+        }];
+        let page = text(&models, &EngineMemory { reserved: 7, free: None }, true);
         let value = |series: &str| {
             let line =
                 page.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("{series}"));
@@ -386,5 +461,7 @@ mod tests {
         }
         assert_eq!(value(&format!("{name}_count")), "4");
         assert_eq!(value(&format!("{name}_sum")), "100.004");
+        assert_eq!(value("vllm:inter_token_latency_seconds_count{model_name=\"a\\\"b\"}"), "4");
+        assert_eq!(value("siskin_engine_memory_reserved_bytes"), "7");
     }
 }

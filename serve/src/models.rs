@@ -153,7 +153,7 @@ impl ModelRegistry {
     }
 
     /// Returns the page of metrics.
-    pub(crate) fn metrics(&self, degrade_after: Option<Duration>) -> String {
+    pub(crate) fn metrics(&self, degrade_after: Option<Duration>, has_vllm_names: bool) -> String {
         // Requests with adapters are in the queue of their base model.
         let decoder = |model: &Arc<RegisteredModel>| model.decoder().ok().filter(|_| model.parent.is_none());
         let all: Vec<NamedMetrics<'_>> = self
@@ -172,7 +172,7 @@ impl ModelRegistry {
                 }
             })
             .collect();
-        metrics::text(&all)
+        metrics::text(&all, &self.engine.memory(), has_vllm_names)
     }
 }
 

@@ -39,6 +39,8 @@ pub struct ServerOptions {
     pub degrade_after: Option<Duration>,
     /// The model that answers requests with `allow_fallback` instead of a model whose queue is too long.
     pub fallback: Option<String>,
+    /// Metrics that vLLM has as well are also there under its names.
+    pub has_vllm_metric_names: bool,
     /// The maximum number of open connections; more are answered with status 503.
     pub max_connections: usize,
     /// The maximum number of tokens that a request may generate.
@@ -67,6 +69,7 @@ impl Default for ServerOptions {
             integrity_interval: Some(Duration::from_secs(3600)),
             degrade_after: None,
             fallback: None,
+            has_vllm_metric_names: false,
             max_connections: 512,
             max_tokens: usize::MAX,
             inherits_socket: false,

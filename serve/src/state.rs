@@ -42,6 +42,7 @@ pub(crate) struct ServerState {
     pub(crate) api_keys: Option<Arc<ApiKeys>>,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) degrade_after: Option<Duration>,
+    pub(crate) has_vllm_metric_names: bool,
     /// The name of the model for requests that allow it.
     pub(crate) fallback: Option<String>,
     /// Responses that later requests refer to.
@@ -69,6 +70,7 @@ impl ServerState {
             api_keys: options.api_keys.clone(),
             access_log: options.access_log.clone(),
             degrade_after: options.degrade_after,
+            has_vllm_metric_names: options.has_vllm_metric_names,
             fallback: options.fallback.clone(),
             responses: Mutex::default(),
             phase: watch::Sender::new(Phase::Serving),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Args;
+use super::{Args, MetricNames};
 use crate::lora::name_of;
 use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
@@ -32,6 +32,7 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         integrity_interval: Some(Duration::from_secs(args.self_test_interval.saturating_mul(60))),
         degrade_after: args.degrade_after.map(Duration::from_secs),
         fallback: args.fallback.clone(),
+        has_vllm_metric_names: args.metrics_names == MetricNames::Vllm,
         inherits_socket: true,
         drain_delay: Duration::from_secs(args.drain_delay),
         memory_budget: args.memory_budget.map(|megabytes| megabytes.saturating_mul(1 << 20)),

@@ -23,7 +23,7 @@ pub(super) async fn ready(call: Call) -> Result<Response, ApiError> {
 pub(super) async fn metrics(call: Call) -> Result<Response, ApiError> {
     Ok(response::text(
         "text/plain; version=0.0.4; charset=utf-8",
-        call.state.models.metrics(call.state.degrade_after),
+        call.state.models.metrics(call.state.degrade_after, call.state.has_vllm_metric_names),
     ))
 }
 

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::kv_cache::{RequestCache, RequestSpace};
+use super::pass_times::PassTimes;
 use super::sampler::{RequestOutcome, RequestSampler};
 use super::{ModelRunner, RequestInbox, lock};
 use crate::policy::{Admission, Scheduler, StepEntry, StepLimits, StepPlan};
@@ -75,6 +76,8 @@ pub struct SchedulerStats {
     pub cached_prefixes: usize,
     /// Forward passes.
     pub steps: u64,
+    /// How long the passes took.
+    pub pass_times: PassTimes,
     /// Rows of all passes.
     pub rows: u64,
     /// Tokens of requests when they started.

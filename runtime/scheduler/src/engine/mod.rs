@@ -6,6 +6,7 @@ mod external_passes;
 mod kv_cache;
 mod memory_budget;
 mod model_runners;
+mod pass_times;
 mod progress;
 mod sampler;
 mod session;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 pub use decoder::{SchedulerStats, SchedulingOptions};
 pub use encoder::BatchQueue;
 pub use memory_budget::{MemoryBudget, MemoryReservation};
+pub use pass_times::PassTimes;
 pub use sampler::{RequestOutcome, RequestSampler, Sampled};
 pub use session::SessionHandle;
 

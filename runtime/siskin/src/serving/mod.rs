@@ -20,7 +20,7 @@ pub use embedding::{EmbeddingRequest, EncoderId};
 pub use event::{GenerationEvent, PromptToken, StreamEnd, StreamTimes, StreamUsage};
 pub use request::{GenerationRequest, PromptInput};
 pub use siskin_scheduler::engine::{
-    Drive, ModelId, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,
+    Drive, ModelId, PassTimes, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,
 };
 pub use siskin_scheduler::policy::Admission;
 pub use siskin_scheduler::prefix_cache::{DiskCacheOptions, PrefixStoreStats};

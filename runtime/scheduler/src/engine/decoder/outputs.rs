@@ -19,6 +19,7 @@ impl DecoderRunner {
     ) {
         self.stats.steps += 1;
         self.stats.rows += plan.rows as u64;
+        self.stats.pass_times.record(elapsed);
         (self.sessions_awaited, self.last_pass) = (0, elapsed);
         self.scheduler.commit(plan, elapsed);
         // Their rows were rolled back. They end now: a session may reset its handle before the next pass.
