@@ -62,6 +62,12 @@ pub(crate) struct Args {
     /// Model that answers requests with `allow_fallback` when the queue is too long
     #[arg(long, value_name = "NAME", requires = "degrade_after", help_heading = "HTTP")]
     fallback: Option<String>,
+    /// Certificates for TLS in a PEM file: that of the server first; needs a build with the feature `tls`
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "HTTP")]
+    tls_certificates: Option<PathBuf>,
+    /// Private key of the certificate in a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_certificates", help_heading = "HTTP")]
+    tls_key: Option<PathBuf>,
     /// Names of the metrics: `vllm` adds those that autoscalers and gateways for vLLM read
     #[arg(long, value_enum, default_value_t = MetricNames::Siskin, value_name = "NAMES", help_heading = "HTTP")]
     metrics_names: MetricNames,
@@ -98,7 +104,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "self_test_interval", "degrade_after", "fallback", "metrics_names", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -21,6 +21,7 @@ use crate::options::ServerOptions;
 use crate::routes;
 use crate::service_manager;
 use crate::state::ServerState;
+use crate::tls::Handshake;
 
 /// How long a client may take to send the header of a request, and how long a connection may be idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,6 +38,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     options: ServerOptions,
+    handshake: Handshake,
     state: Arc<ServerState>,
 }
 
@@ -62,6 +64,7 @@ impl Server {
     /// [`ErrorKind::Unsupported`](siskin::ErrorKind::Unsupported) for models that are neither decoders nor encoders.
     pub fn bind(options: &ServerOptions, models: Vec<ServedModel>) -> Result<Self> {
         options.check()?;
+        let handshake = Handshake::new(options.tls.as_ref())?;
         let failed = |error: &std::io::Error| Error::io(options.address.to_string(), error);
         let inherited = match options.inherits_socket {
             true => listenfd::ListenFd::from_env().take_tcp_listener(0).map_err(|error| failed(&error))?,
@@ -79,12 +82,18 @@ impl Server {
             memory_budget: options.memory_budget,
         };
         let state = ServerState::new(ModelRegistry::new(models, engine)?, routes::description(), options);
-        Ok(Self { listener, address, options: options.clone(), state: Arc::new(state) })
+        Ok(Self { listener, address, options: options.clone(), handshake, state: Arc::new(state) })
     }
 
     /// Returns the address with the port that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the URL under which this machine reaches it.
+    pub fn url(&self) -> String {
+        let scheme = if self.handshake.is_encrypted() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Returns a handle that shuts the server down from another thread.
@@ -105,14 +114,14 @@ impl Server {
     }
 
     async fn serve(self) -> Result<()> {
-        let Self { listener, address, options, state } = self;
+        let Self { listener, address, options, handshake, state } = self;
         let failed = |error: std::io::Error| Error::io(address.to_string(), &error);
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         let mut connections = JoinSet::new();
         let free = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
         service_manager::ready();
         tokio::select! {
-            () = accept(&listener, &free, &state, &mut connections) => {}
+            () = accept(&listener, &free, &handshake, &state, &mut connections) => {}
             () = jobs::check_integrity(Arc::clone(&state), options.integrity_interval) => {}
             () = jobs::watch_progress(Arc::clone(&state)) => {}
             () = service_manager::keep_alive() => {}
@@ -120,7 +129,7 @@ impl Server {
         }
         service_manager::stopping();
         // Load balancers see that the server is not ready, and meanwhile send further requests.
-        let draining = accept(&listener, &free, &state, &mut connections);
+        let draining = accept(&listener, &free, &handshake, &state, &mut connections);
         let _ = tokio::time::timeout(options.drain_delay, draining).await;
         drop(listener);
         state.close_connections();
@@ -140,6 +149,7 @@ impl Server {
 async fn accept(
     listener: &tokio::net::TcpListener,
     free: &Arc<Semaphore>,
+    handshake: &Handshake,
     state: &Arc<ServerState>,
     connections: &mut JoinSet<()>,
 ) {
@@ -147,7 +157,7 @@ async fn accept(
         tokio::select! {
             accepted = listener.accept() => match (accepted, Arc::clone(free).try_acquire_owned()) {
                 (Ok((stream, _)), Ok(permit)) => {
-                    let connection = serve_connection(stream, Arc::clone(state));
+                    let connection = serve_connection(stream, handshake.clone(), Arc::clone(state));
                     connections.spawn(async move {
                         connection.await;
                         drop(permit);
@@ -164,9 +174,11 @@ async fn accept(
 }
 
 /// Answers the requests of a connection, and closes it after the current one if the server is shut down.
-async fn serve_connection(stream: TcpStream, state: Arc<ServerState>) {
+async fn serve_connection(stream: TcpStream, handshake: Handshake, state: Arc<ServerState>) {
     // Events are small and wait for no others.
     let _ = stream.set_nodelay(true);
+    let handshake = handshake.perform(ClientStream::new(stream));
+    let Ok(Some(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await else { return };
     let shared = Arc::clone(&state);
     let service = service_fn(move |request| {
         let answer = routes::answer(Arc::clone(&state), request);
@@ -176,7 +188,7 @@ async fn serve_connection(stream: TcpStream, state: Arc<ServerState>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(ClientStream::new(stream)), service);
+        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
         // Errors are those of the client, who has left.

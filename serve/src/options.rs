@@ -8,6 +8,7 @@ use siskin::{Error, Result};
 
 use crate::access_log::AccessLog;
 use crate::clients::ApiKeys;
+use crate::tls::TlsFiles;
 
 /// Options for a server.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct ServerOptions {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the server, such as `https://app.example`, besides its own (CORS).
     pub allowed_origins: Vec<String>,
+    /// The files for TLS; `None`: connections are not encrypted.
+    pub tls: Option<TlsFiles>,
     /// The number of compute threads; 0: as many as the first model was opened with.
     pub threads: usize,
     /// The memory for the KV caches and activations of all decoders, in bytes; `None`: no limit.
@@ -63,6 +66,7 @@ impl Default for ServerOptions {
             allows_anyone: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            tls: None,
             threads: 0,
             memory_budget: None,
             access_log: None,

@@ -11,7 +11,7 @@ use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
 use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{Error, KvBudget, Model, Result};
-use siskin_serve::{AccessLog, ApiKeys, ServedModel, Server, ServerOptions};
+use siskin_serve::{AccessLog, ApiKeys, ServedModel, Server, ServerOptions, TlsFiles};
 
 /// How long a request stays whose client does not read.
 const PAUSE_LIMIT: Duration = Duration::from_secs(30);
@@ -32,6 +32,7 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         integrity_interval: Some(Duration::from_secs(args.self_test_interval.saturating_mul(60))),
         degrade_after: args.degrade_after.map(Duration::from_secs),
         fallback: args.fallback.clone(),
+        tls: tls_files(args),
         has_vllm_metric_names: args.metrics_names == MetricNames::Vllm,
         inherits_socket: true,
         drain_delay: Duration::from_secs(args.drain_delay),
@@ -63,9 +64,14 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
     let server = Server::bind(&options, models)?;
     let shutdown = server.shutdown_handle();
     interrupt::listen_with(move || shutdown.shut_down())?;
-    let note = format!("serving {} on http://{}", names.join(", "), server.address());
+    let note = format!("serving {} on {}", names.join(", "), server.url());
     output::note(open.quiet, note);
     server.run()
+}
+
+fn tls_files(args: &Args) -> Option<TlsFiles> {
+    let (certificates, key) = (args.tls_certificates.clone()?, args.tls_key.clone()?);
+    Some(TlsFiles { certificates, key })
 }
 
 fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModelOptions> {

@@ -17,12 +17,12 @@ class Server:
             [program, "serve", "--port", "0", *arguments], stderr=subprocess.PIPE, text=True
         )
         for line in self.process.stderr:
-            if found := re.search(r"http://(\S+)", line):
-                self.address = found[1]
+            if found := re.search(r"(https?)://(\S+)", line):
+                scheme, self.address = found.groups()
                 break
         else:
             raise SystemExit("the server did not start")
-        self.url = f"http://{self.address}"
+        self.url = f"{scheme}://{self.address}"
 
     def get(self, path, headers=None):
         request = urllib.request.Request(self.url + path, headers=headers or {})

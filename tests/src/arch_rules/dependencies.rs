@@ -68,6 +68,7 @@ const ALLOWED: [(&str, &[&str]); 31] = [
     ("serde_json", SERDE),
     ("strsim", &["cli", "trainer"]),
     ("tokio", &["serve"]),
+    ("tokio-rustls", &["serve/src/tls.rs"]),
     ("toml", &["serve", "trainer"]),
     ("tract-onnx", &["convert/src/import/onnx/general"]),
 ];
