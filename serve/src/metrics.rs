@@ -1,5 +1,6 @@
 //! Counters and latency histograms, in the text format of Prometheus.
 
+pub(crate) mod gpu;
 mod process;
 mod vllm_names;
 
@@ -9,6 +10,8 @@ use std::time::Duration;
 
 use siskin::serving::{EngineMemory, PassTimes, PrefixStoreStats, SchedulerStats, StreamTimes};
 use siskin::{Error, ErrorKind};
+
+use gpu::GpuMetrics;
 
 use crate::error::ApiError;
 use crate::operations::breaker::BreakerState;
@@ -138,10 +141,16 @@ pub(crate) struct NamedMetrics<'a> {
 }
 
 /// Returns all metrics as text, those that vLLM has also in its names if `has_vllm_names` is set.
-pub(crate) fn text(models: &[NamedMetrics<'_>], memory: &EngineMemory, has_vllm_names: bool) -> String {
+pub(crate) fn text(
+    models: &[NamedMetrics<'_>],
+    memory: &EngineMemory,
+    gpus: &GpuMetrics,
+    has_vllm_names: bool,
+) -> String {
     let mut page = Page { text: String::new(), models };
     page.of_models();
     page.of_process(memory);
+    gpus.add_to(&mut page);
     if has_vllm_names {
         let renamed = vllm_names::renamed(&page.text);
         page.text.push_str(&renamed);
@@ -448,7 +457,7 @@ mod tests {
             degradation: None,
             health: None,
         }];
-        let page = text(&models, &EngineMemory { reserved: 7, free: None }, true);
+        let page = text(&models, &EngineMemory { reserved: 7, free: None }, &GpuMetrics::default(), true);
         let value = |series: &str| {
             let line =
                 page.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("{series}"));

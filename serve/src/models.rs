@@ -12,6 +12,7 @@ use siskin::{
 
 use crate::clients::Client;
 use crate::error::ApiError;
+use crate::metrics::gpu::GpuMetrics;
 use crate::metrics::{self, ModelMetrics, NamedMetrics};
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::health::ModelHealth;
@@ -153,7 +154,12 @@ impl ModelRegistry {
     }
 
     /// Returns the page of metrics.
-    pub(crate) fn metrics(&self, degrade_after: Option<Duration>, has_vllm_names: bool) -> String {
+    pub(crate) fn metrics(
+        &self,
+        degrade_after: Option<Duration>,
+        gpus: &GpuMetrics,
+        has_vllm_names: bool,
+    ) -> String {
         // Requests with adapters are in the queue of their base model.
         let decoder = |model: &Arc<RegisteredModel>| model.decoder().ok().filter(|_| model.parent.is_none());
         let all: Vec<NamedMetrics<'_>> = self
@@ -172,7 +178,7 @@ impl ModelRegistry {
                 }
             })
             .collect();
-        metrics::text(&all, &self.engine.memory(), has_vllm_names)
+        metrics::text(&all, &self.engine.memory(), gpus, has_vllm_names)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::access_log::AccessLog;
 use crate::clients::ApiKeys;
 use crate::error::ApiError;
 use crate::guard::Guard;
+use crate::metrics::gpu::GpuMetrics;
 use crate::models::ModelRegistry;
 use crate::options::ServerOptions;
 use crate::response_store::ResponseStore;
@@ -43,6 +44,7 @@ pub(crate) struct ServerState {
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) degrade_after: Option<Duration>,
     pub(crate) has_vllm_metric_names: bool,
+    pub(crate) gpus: GpuMetrics,
     /// The name of the model for requests that allow it.
     pub(crate) fallback: Option<String>,
     /// Responses that later requests refer to.
@@ -71,6 +73,7 @@ impl ServerState {
             access_log: options.access_log.clone(),
             degrade_after: options.degrade_after,
             has_vllm_metric_names: options.has_vllm_metric_names,
+            gpus: GpuMetrics::new(),
             fallback: options.fallback.clone(),
             responses: Mutex::default(),
             phase: watch::Sender::new(Phase::Serving),

@@ -113,7 +113,7 @@ mod sources;
 pub use batch_tables::{BatchTables, ListCache};
 pub use command_builder::{CommandBuilder, OpScratch, flag, int};
 #[cfg(feature = "driver")]
-pub use driver::CudaDevice;
+pub use driver::{CudaDevice, GpuMonitor, GpuStatus};
 pub use ops::CudaForward;
 pub use pointwise::PointwiseFunction;
 pub use sources::KernelSource;

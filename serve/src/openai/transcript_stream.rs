@@ -14,7 +14,7 @@ use crate::error::{ApiError, ErrorFormat};
 use crate::event_stream::EventSource;
 use crate::models::RegisteredModel;
 
-/// What was said in a file, and how long it is.
+/// The transcript of a file, and its duration.
 pub(super) struct SpeechResult {
     pub(super) transcript: Transcript,
     pub(super) seconds: f64,

@@ -1,5 +1,7 @@
 //! Health, metrics, and what the server is.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use serde_json::json;
 
@@ -20,11 +22,14 @@ pub(super) async fn ready(call: Call) -> Result<Response, ApiError> {
     }
 }
 
+/// Returns the page of metrics. Reading GPUs may take milliseconds.
 pub(super) async fn metrics(call: Call) -> Result<Response, ApiError> {
-    Ok(response::text(
-        "text/plain; version=0.0.4; charset=utf-8",
-        call.state.models.metrics(call.state.degrade_after, call.state.has_vllm_metric_names),
-    ))
+    let state = Arc::clone(&call.state);
+    let page = tokio::task::spawn_blocking(move || {
+        state.models.metrics(state.degrade_after, &state.gpus, state.has_vllm_metric_names)
+    });
+    let page = page.await.map_err(|_| ApiError::internal("internal error, please report it"))?;
+    Ok(response::text("text/plain; version=0.0.4; charset=utf-8", page))
 }
 
 /// Returns the description of the routes, in the format of OpenAPI.

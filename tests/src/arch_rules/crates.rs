@@ -62,7 +62,7 @@ const CRATES: [(&str, &str, &[&str]); 22] = [
         ],
     ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
-    ("siskin-serve", "serve", &["siskin", "siskin-format"]),
+    ("siskin-serve", "serve", &["siskin", "siskin-cuda", "siskin-format"]),
     (
         "siskin-cli",
         "cli",

@@ -5,6 +5,7 @@ mod cublaslt;
 mod graph_cache;
 mod libraries;
 mod modules;
+mod nvml;
 mod nvrtc;
 mod staging;
 
@@ -23,6 +24,7 @@ use self::cublaslt::MatmulCache;
 use self::graph_cache::{CapturedGraph, GraphCache};
 use self::libraries::{check, failed, need_libraries};
 use self::modules::LoadedModules;
+pub use self::nvml::{GpuMonitor, GpuStatus};
 use self::staging::StagingBuffer;
 use crate::PointwiseFunction;
 use siskin_kernels::functions::ActivationFunction;
