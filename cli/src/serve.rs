@@ -4,6 +4,7 @@ mod answers;
 mod base64;
 mod http;
 mod json_lines;
+mod model_arg;
 mod request;
 mod request_queue;
 mod stdio;
@@ -12,6 +13,7 @@ mod worker;
 use crate::draft::DraftArgs;
 use crate::lora::LoraArg;
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
+use model_arg::ServedModelArg;
 use siskin::{Error, Result};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -26,9 +28,10 @@ enum MetricNames {
 /// Serve models over an OpenAI-compatible HTTP API, or as JSON lines with --stdio
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// .siskin, GGUF or ONNX files, or model folders. Requests select a model by its file name without the extension
-    #[arg(required = true, value_name = "MODEL")]
-    models: Vec<PathBuf>,
+    /// .siskin, GGUF or ONNX files, or model folders. Requests select a model by NAME, or else by its file name without the
+    /// extension. A number as file name, as in models/NAME/3.siskin, is the version of the model NAME
+    #[arg(required = true, value_name = "[NAME=]MODEL")]
+    models: Vec<ServedModelArg>,
     /// Address to listen on; one that other machines reach, such as 0.0.0.0, requires --api-key-file
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = address, help_heading = "HTTP")]
     host: IpAddr,
@@ -50,6 +53,10 @@ pub(crate) struct Args {
     /// Print a line about each request to standard error, as JSON: id, client, route, status, bytes and seconds, no texts
     #[arg(long, help_heading = "HTTP")]
     log_requests: bool,
+    /// File with further names of models, as JSON or TOML: {"chat": "smollm2-v2"}. A file that replaces it is used within a
+    /// second, unless it is not valid
+    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
+    aliases: Option<PathBuf>,
     /// How often the outputs of all models are compared with those that their files record, or that they had at first, in
     /// minutes; 0: never
     #[arg(long, default_value_t = 60, value_name = "MINUTES", help_heading = "HTTP")]
@@ -104,7 +111,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes
@@ -126,7 +133,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         _ if args.stdio && args.draft.is_given() => {
             Err(Error::argument("--draft-model, --draft-skip-layers", "no effect with --stdio"))
         }
-        [model] if args.stdio => stdio::run(model, args, open),
+        [model] if args.stdio => stdio::run(&model.path, args, open),
         _ if args.stdio => Err(Error::argument("--stdio", "takes a single model")),
         models => http::run(models, args, open),
     }

@@ -1,4 +1,4 @@
-//! What runs beside the requests: self-tests, and the watchdog of passes.
+//! What runs beside the requests: self-tests, the watchdog of passes, and new files of aliases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,8 @@ use crate::state::ServerState;
 
 /// How long a pass may take before it counts as stalled.
 const STALL_TIME: Duration = Duration::from_secs(10);
+/// How often the server looks whether the file of aliases was replaced.
+const ALIAS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Compares the outputs of all models with those that their files record, at once and then in every `interval`. Outputs
 /// of a file that records none must stay what they were at first. Never returns.
@@ -76,6 +78,26 @@ pub(crate) async fn watch_progress(state: Arc<ServerState>) {
             };
             model.health.record_progress(stats.running > stats.paused && stats.steps == *before);
             *before = stats.steps;
+        }
+    }
+}
+
+/// Reads new files of aliases. Never returns.
+pub(crate) async fn watch_aliases(state: Arc<ServerState>) {
+    if !state.models.has_alias_file() {
+        return std::future::pending().await;
+    }
+    let mut interval = tokio::time::interval(ALIAS_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let read_by = Arc::clone(&state);
+        let Ok(Err(error)) = tokio::task::spawn_blocking(move || read_by.models.reload_aliases()).await
+        else {
+            continue;
+        };
+        if let Some(log) = &state.operation_log {
+            log.write(&format!("the aliases stay as they are: {error}"));
         }
     }
 }

@@ -62,5 +62,6 @@ pub use access_log::AccessLog;
 pub use clients::{ApiKeys, NewApiKey};
 pub use listener::{Server, ShutdownHandle};
 pub use models::ServedModel;
+pub use operations::OperationLog;
 pub use options::ServerOptions;
 pub use tls::TlsFiles;

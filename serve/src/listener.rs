@@ -81,7 +81,8 @@ impl Server {
             drive: Drive::Thread,
             memory_budget: options.memory_budget,
         };
-        let state = ServerState::new(ModelRegistry::new(models, engine)?, routes::description(), options);
+        let models = ModelRegistry::new(models, engine, options.aliases.clone())?;
+        let state = ServerState::new(models, routes::description(), options);
         Ok(Self { listener, address, options: options.clone(), handshake, state: Arc::new(state) })
     }
 
@@ -124,6 +125,7 @@ impl Server {
             () = accept(&listener, &free, &handshake, &state, &mut connections) => {}
             () = jobs::check_integrity(Arc::clone(&state), options.integrity_interval) => {}
             () = jobs::watch_progress(Arc::clone(&state)) => {}
+            () = jobs::watch_aliases(Arc::clone(&state)) => {}
             () = service_manager::keep_alive() => {}
             () = state.wait_for_shutdown() => {}
         }

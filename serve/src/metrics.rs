@@ -131,6 +131,7 @@ impl ModelMetrics {
 /// The metrics of a model under its name, and the counters of its scheduler if it has one.
 pub(crate) struct NamedMetrics<'a> {
     pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
     pub(crate) metrics: &'a ModelMetrics,
     pub(crate) scheduler: Option<SchedulerStats>,
     pub(crate) disk_cache: Option<PrefixStoreStats>,
@@ -138,6 +139,13 @@ pub(crate) struct NamedMetrics<'a> {
     pub(crate) degradation: Option<DegradationLevel>,
     /// `None` for adapters, which share that of their base model.
     pub(crate) health: Option<&'a ModelHealth>,
+}
+
+impl NamedMetrics<'_> {
+    /// Returns the value of the label `model`, and the label `version`.
+    fn labels(&self) -> String {
+        format!("{},version={}", label(self.name), label(self.version))
+    }
 }
 
 /// Returns all metrics as text, those that vLLM has also in its names if `has_vllm_names` is set.
@@ -285,7 +293,7 @@ impl Page<'_> {
             let Some(SchedulerStats { steps, pass_times, .. }) = &model.scheduler else { continue };
             let bounds = (0..PassTimes::BUCKETS).map(PassTimes::bound);
             let buckets = bounds.zip(pass_times.buckets);
-            self.histogram_of(name, model.name, buckets, *steps, pass_times.microseconds);
+            self.histogram_of(name, model, buckets, *steps, pass_times.microseconds);
         }
     }
 
@@ -374,7 +382,7 @@ impl Page<'_> {
         self.head(name, kind, help);
         for model in self.models {
             if let Some(value) = value(model) {
-                self.line(format_args!("{name}{{model={}}} {value}", label(model.name)));
+                self.line(format_args!("{name}{{model={}}} {value}", model.labels()));
             }
         }
     }
@@ -388,7 +396,7 @@ impl Page<'_> {
         self.head(name, "counter", "Choices and embedding requests that ended, by reason.");
         for model in self.models {
             for (reason, counter) in FINISH_REASONS.iter().zip(&model.metrics.finished) {
-                let (model, value) = (label(model.name), counter.load(Ordering::Relaxed));
+                let (model, value) = (model.labels(), counter.load(Ordering::Relaxed));
                 self.line(format_args!("{name}{{model={model},finished_reason=\"{reason}\"}} {value}"));
             }
         }
@@ -403,7 +411,7 @@ impl Page<'_> {
                 counters.enumerate().map(|(bucket, count)| (bound(bucket), count)).collect();
             let count = histogram.count.load(Ordering::Relaxed);
             let microseconds = histogram.microseconds.load(Ordering::Relaxed);
-            self.histogram_of(name, model.name, buckets, count, microseconds);
+            self.histogram_of(name, model, buckets, count, microseconds);
         }
     }
 
@@ -411,12 +419,12 @@ impl Page<'_> {
     fn histogram_of(
         &mut self,
         name: &str,
-        model: &str,
+        model: &NamedMetrics<'_>,
         buckets: impl IntoIterator<Item = (Duration, u64)>,
         count: u64,
         microseconds: u64,
     ) {
-        let model = label(model);
+        let model = model.labels();
         let mut below = 0;
         for (bound, count) in buckets {
             below += count;
@@ -433,7 +441,7 @@ impl Page<'_> {
 }
 
 /// Returns a label's value in quotes.
-fn label(value: &str) -> String {
+pub(crate) fn label(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
@@ -450,6 +458,7 @@ mod tests {
         metrics.record_token(None);
         let models = [NamedMetrics {
             name: "a\"b",
+            version: "v1",
             metrics: &metrics,
             scheduler: None,
             disk_cache: None,
@@ -466,7 +475,10 @@ mod tests {
         let name = "siskin_inter_token_latency_seconds";
         for (bound, count) in [("0.0005", "1"), ("0.001", "2"), ("0.002", "2"), ("0.004", "3"), ("+Inf", "4")]
         {
-            assert_eq!(value(&format!("{name}_bucket{{model=\"a\\\"b\",le=\"{bound}\"}}")), count);
+            assert_eq!(
+                value(&format!("{name}_bucket{{model=\"a\\\"b\",version=\"v1\",le=\"{bound}\"}}")),
+                count
+            );
         }
         assert_eq!(value(&format!("{name}_count")), "4");
         assert_eq!(value(&format!("{name}_sum")), "100.004");

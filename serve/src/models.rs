@@ -1,5 +1,6 @@
 //! The models of the server, by name.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::metrics::gpu::GpuMetrics;
 use crate::metrics::{self, ModelMetrics, NamedMetrics};
+use crate::operations::aliases::Aliases;
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::health::ModelHealth;
 use crate::time::unix_time;
@@ -23,6 +25,8 @@ use crate::workers::Workers;
 pub struct ServedModel {
     /// The name.
     pub name: String,
+    /// The version, for metrics and lists of models; [`ServedModel::new`] takes it from the model file.
+    pub version: String,
     /// The model. Requests select its adapters by their names, as if they were models.
     pub model: Model,
     /// The options of a decoder.
@@ -32,13 +36,16 @@ pub struct ServedModel {
 impl ServedModel {
     /// Creates a model with default options.
     pub fn new(name: impl Into<String>, model: Model) -> Self {
-        Self { name: name.into(), model, options: ServedModelOptions::default() }
+        let version = model.identity()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { name: name.into(), version, model, options: ServedModelOptions::default() }
     }
 }
 
 /// A model that requests can select.
 pub(crate) struct RegisteredModel {
     pub(crate) name: String,
+    /// That of the base model, if this is an adapter.
+    pub(crate) version: String,
     pub(crate) model: Model,
     /// The name of the base model, if this is an adapter, which has the name of the model.
     pub(crate) parent: Option<String>,
@@ -74,20 +81,28 @@ pub(crate) enum ModelTask {
 pub(crate) struct ModelRegistry {
     engine: Engine,
     models: Vec<Arc<RegisteredModel>>,
+    aliases: Aliases,
 }
 
 impl ModelRegistry {
-    pub(crate) fn new(served: Vec<ServedModel>, options: EngineOptions) -> Result<Self> {
+    /// `aliases`: the file with further names of the models.
+    pub(crate) fn new(
+        served: Vec<ServedModel>,
+        options: EngineOptions,
+        aliases: Option<PathBuf>,
+    ) -> Result<Self> {
         let engine = Engine::new(options)?;
         let mut models: Vec<Arc<RegisteredModel>> = Vec::new();
-        for ServedModel { name, model, options } in served {
+        for ServedModel { name, version, model, options } in served {
             let (task, context_length) = register(&engine, &model, &options)
                 .map_err(|error| error.within(&format!("model {name}")))?;
             let health = Arc::new(ModelHealth::new());
             let adapters = model.adapters().map(|adapter| (adapter.to_owned(), Some(name.clone())));
             for (name, parent) in std::iter::once((name.clone(), None)).chain(adapters) {
                 if models.iter().any(|known| known.name == name) {
-                    let message = format!("two models or adapters are named `{name}`");
+                    let message = format!(
+                        "two models or adapters are named `{name}`; give one another name: NAME=PATH"
+                    );
                     return Err(Error::argument("models", message));
                 }
                 let slot = parent.as_ref().map(|_| model.adapter_slot(&name)).transpose()?;
@@ -99,6 +114,7 @@ impl ModelRegistry {
                         .max_running
                         .saturating_add(options.scheduling.max_waiting),
                     name,
+                    version: version.clone(),
                     model: model.clone(),
                     parent,
                     task: task.with_adapter(slot),
@@ -110,7 +126,9 @@ impl ModelRegistry {
                 }));
             }
         }
-        Ok(Self { engine, models })
+        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        let aliases = Aliases::read(aliases, &names)?;
+        Ok(Self { engine, models, aliases })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -141,16 +159,43 @@ impl ModelRegistry {
         self.models.iter().filter(|model| client.may_use(&model.name))
     }
 
-    /// Returns the model of a name, if a client may use it.
+    /// Reads the file of aliases if it has changed, and returns why that failed.
+    pub(crate) fn reload_aliases(&self) -> Result<()> {
+        let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
+        self.aliases.reload_if_changed(&names)
+    }
+
+    /// Returns whether there is a file of aliases.
+    pub(crate) fn has_alias_file(&self) -> bool {
+        self.aliases.has_file()
+    }
+
+    /// Returns the aliases that a client may use, with their models. A key for an alias allows its model by that name.
+    pub(crate) fn aliases_of(&self, client: &Client) -> Vec<(String, Arc<RegisteredModel>)> {
+        let find = |(alias, name): (&String, &String)| {
+            let model = self.models.iter().find(|model| model.name == *name)?;
+            let may_use = client.may_use(alias) || client.may_use(name);
+            may_use.then(|| (alias.clone(), Arc::clone(model)))
+        };
+        self.aliases.current().iter().filter_map(find).collect()
+    }
+
+    /// Returns the model of a name or an alias, if a client may use it.
     pub(crate) fn find(
         &self,
         name: &str,
         client: &Client,
     ) -> std::result::Result<Arc<RegisteredModel>, ApiError> {
-        self.of(client).find(|model| model.name == name).map(Arc::clone).ok_or_else(|| {
-            let known: Vec<_> = self.of(client).map(|model| model.name.as_str()).collect();
-            ApiError::model_not_found(name, &known)
-        })
+        if let Some(model) = self.of(client).find(|model| model.name == name) {
+            return Ok(Arc::clone(model));
+        }
+        let aliases = self.aliases_of(client);
+        if let Some((_, model)) = aliases.iter().find(|(alias, _)| alias == name) {
+            return Ok(Arc::clone(model));
+        }
+        let known = self.of(client).map(|model| model.name.as_str());
+        let known: Vec<_> = known.chain(aliases.iter().map(|(alias, _)| alias.as_str())).collect();
+        Err(ApiError::model_not_found(name, &known))
     }
 
     /// Returns the page of metrics.
@@ -169,6 +214,7 @@ impl ModelRegistry {
                 let predicted_wait = decoder(model).map(|_| self.predicted_wait(model));
                 NamedMetrics {
                     name: &model.name,
+                    version: &model.version,
                     metrics: &model.metrics,
                     scheduler: decoder(model).and_then(|id| self.engine.stats(id)),
                     predicted_wait,
@@ -178,7 +224,9 @@ impl ModelRegistry {
                 }
             })
             .collect();
-        metrics::text(&all, &self.engine.memory(), gpus, has_vllm_names)
+        let mut page = metrics::text(&all, &self.engine.memory(), gpus, has_vllm_names);
+        self.aliases.write_metrics(&mut page);
+        page
     }
 }
 

@@ -1,6 +1,7 @@
 //! Options for a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use siskin::{Error, Result};
 
 use crate::access_log::AccessLog;
 use crate::clients::ApiKeys;
+use crate::operations::OperationLog;
 use crate::tls::TlsFiles;
 
 /// Options for a server.
@@ -33,6 +35,11 @@ pub struct ServerOptions {
     pub memory_budget: Option<usize>,
     /// Where a line about each request goes; `None`: nowhere.
     pub access_log: Option<AccessLog>,
+    /// Where messages about the operation of the server go; `None`: nowhere.
+    pub operation_log: Option<OperationLog>,
+    /// A file with further names of models: a JSON object or TOML with the name of a model for each alias. A file that
+    /// replaces it is read within a second; requests that have begun keep their model.
+    pub aliases: Option<PathBuf>,
     /// How often the outputs of all models are compared with those that their files record, or that they had at first, to
     /// detect faulty memory; also at the start. `None`: never.
     pub integrity_interval: Option<Duration>,
@@ -70,6 +77,8 @@ impl Default for ServerOptions {
             threads: 0,
             memory_budget: None,
             access_log: None,
+            operation_log: None,
+            aliases: None,
             integrity_interval: Some(Duration::from_secs(3600)),
             degrade_after: None,
             fallback: None,

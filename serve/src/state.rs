@@ -12,6 +12,7 @@ use crate::error::ApiError;
 use crate::guard::Guard;
 use crate::metrics::gpu::GpuMetrics;
 use crate::models::ModelRegistry;
+use crate::operations::OperationLog;
 use crate::options::ServerOptions;
 use crate::response_store::ResponseStore;
 use crate::sync::lock;
@@ -42,6 +43,7 @@ pub(crate) struct ServerState {
     /// The keys that clients need; `None`: they need none.
     pub(crate) api_keys: Option<Arc<ApiKeys>>,
     pub(crate) access_log: Option<AccessLog>,
+    pub(crate) operation_log: Option<OperationLog>,
     pub(crate) degrade_after: Option<Duration>,
     pub(crate) has_vllm_metric_names: bool,
     pub(crate) gpus: GpuMetrics,
@@ -71,6 +73,7 @@ impl ServerState {
             },
             api_keys: options.api_keys.clone(),
             access_log: options.access_log.clone(),
+            operation_log: options.operation_log.clone(),
             degrade_after: options.degrade_after,
             has_vllm_metric_names: options.has_vllm_metric_names,
             gpus: GpuMetrics::new(),

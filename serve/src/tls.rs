@@ -1,12 +1,13 @@
 //! TLS: connections that a certificate's key encrypts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use siskin::{Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "tls")]
 use {
+    std::path::Path,
     std::sync::Arc,
     tokio_rustls::TlsAcceptor,
     tokio_rustls::rustls::ServerConfig,

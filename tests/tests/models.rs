@@ -16,6 +16,7 @@ mod http_load;
 mod http_ollama;
 mod http_operations;
 mod http_responses;
+mod http_rollout;
 mod http_tasks;
 mod kv_cache_types;
 mod layers;

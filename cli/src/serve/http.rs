@@ -1,17 +1,16 @@
 //! `siskin serve`: the HTTP server.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::model_arg::ServedModelArg;
 use super::{Args, MetricNames};
-use crate::lora::name_of;
 use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
 use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{Error, KvBudget, Model, Result};
-use siskin_serve::{AccessLog, ApiKeys, ServedModel, Server, ServerOptions, TlsFiles};
+use siskin_serve::{AccessLog, ApiKeys, OperationLog, ServedModel, Server, ServerOptions, TlsFiles};
 
 /// How long a request stays whose client does not read.
 const PAUSE_LIMIT: Duration = Duration::from_secs(30);
@@ -20,7 +19,7 @@ const PAUSE_LIMIT: Duration = Duration::from_secs(30);
 const OUTPUT_ROWS: usize = 64;
 
 /// Answers requests until the program is interrupted.
-pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()> {
+pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Result<()> {
     let options = ServerOptions {
         address: SocketAddr::new(args.host, args.port),
         threads: args.model_args.threads,
@@ -29,6 +28,8 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         allowed_hosts: args.allow_host.clone(),
         allowed_origins: args.allow_origin.clone(),
         access_log: args.log_requests.then(|| AccessLog::new(|line| output::to_stderr(line))),
+        operation_log: Some(OperationLog::new(|message| output::to_stderr(message))),
+        aliases: args.aliases.clone(),
         integrity_interval: Some(Duration::from_secs(args.self_test_interval.saturating_mul(60))),
         degrade_after: args.degrade_after.map(Duration::from_secs),
         fallback: args.fallback.clone(),
@@ -41,20 +42,20 @@ pub(super) fn run(paths: &[PathBuf], args: &Args, open: &OpenArgs) -> Result<()>
         ..ServerOptions::default()
     };
     options.check()?;
-    if paths.len() > 1 && !args.lora.is_empty() {
+    if served.len() > 1 && !args.lora.is_empty() {
         let message = "with several models it is not clear which of them an adapter belongs to; serve one";
         return Err(Error::argument("--lora", message));
     }
-    if paths.len() > 1 && args.draft.is_given() {
+    if served.len() > 1 && args.draft.is_given() {
         return Err(Error::argument("--draft-model, --draft-skip-layers", "require exactly one model"));
     }
     let mut models = Vec::new();
-    for path in paths {
-        models.push(ServedModel {
-            name: name_of(path)?,
-            model: open.model_with_adapters(path, &args.model_args, &args.lora)?,
-            options: served_model_options(args, args.draft.open(path, &args.model_args, open)?)?,
-        });
+    for ServedModelArg { name, version, path } in served {
+        let model = open.model_with_adapters(path, &args.model_args, &args.lora)?;
+        let mut served = ServedModel::new(name, model);
+        served.options = served_model_options(args, args.draft.open(path, &args.model_args, open)?)?;
+        served.version = version.clone().unwrap_or(served.version);
+        models.push(served);
     }
     let names = |model: &ServedModel| {
         let adapters = model.model.adapters().map(str::to_owned);

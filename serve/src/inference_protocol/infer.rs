@@ -31,7 +31,9 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let header_bytes = header_length(&call)?;
     let body = call.read_body().await?;
     let mut request = InferRequest::parse(&body, header_bytes)?;
-    if let Some(name) = request.model_name.as_ref().filter(|name| **name != model.name) {
+    if let Some(name) =
+        request.model_name.as_ref().filter(|name| **name != model.name && *name != call.argument(0))
+    {
         let message = format!("`{name}` is not the model in the path, `{}`", model.name);
         return Err(ApiError::invalid("model_name", message));
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use siskin_format::JsonFields;
 
 use super::options::RequestOptions;
-use super::{find, keep_alive};
+use super::{find_named, keep_alive};
 use crate::body::{self, OneOrMany};
 use crate::call::Call;
 use crate::embedding::{self, EmbeddingFields, EmbeddingInput, Embeddings};
@@ -16,10 +16,10 @@ use crate::error::ApiError;
 use crate::models::RegisteredModel;
 use crate::response::{self, Response};
 
-/// Takes the fields that both routes have. Returns the model, and its name in the request.
+/// Takes the fields that both routes have. Returns the model, and its name in the response.
 fn take_model(call: &Call, fields: &mut JsonFields<'_>) -> Result<(Arc<RegisteredModel>, String), ApiError> {
     let name: String = fields.take_required("model")?;
-    let model = find(call, &name)?;
+    let (model, name) = find_named(call, name)?;
     keep_alive::take_unload(fields)?;
     // None changes an embedding.
     RequestOptions::take(fields, &model)?;

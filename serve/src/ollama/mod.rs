@@ -28,3 +28,11 @@ fn find(call: &Call, name: &str) -> Result<Arc<RegisteredModel>, ApiError> {
     let plain = name.strip_suffix(LATEST).filter(|plain| !plain.is_empty());
     call.model(name).or_else(|error| plain.map_or(Err(error), |plain| call.model(plain)))
 }
+
+/// Returns the model of a name, and its name in responses: that of the request unless it is an alias.
+fn find_named(call: &Call, name: String) -> Result<(Arc<RegisteredModel>, String), ApiError> {
+    let model = find(call, &name)?;
+    let is_alias = model.name != name && name.strip_suffix(LATEST) != Some(&model.name);
+    let name = if is_alias { model.name.clone() } else { name };
+    Ok((model, name))
+}

@@ -21,25 +21,33 @@ pub(crate) async fn version(_: Call) -> Result<Response, ApiError> {
 
 /// Returns all models.
 pub(crate) async fn tags(call: Call) -> Result<Response, ApiError> {
-    let models: Vec<Value> = call.state.models.of(&call.client).map(|model| object(model)).collect();
+    let models = with_aliases(&call, object);
     Ok(response::json(StatusCode::OK, &json!({"models": models})))
 }
 
 /// Returns the models that are loaded: all.
 pub(crate) async fn loaded(call: Call) -> Result<Response, ApiError> {
-    let loaded = |model: &RegisteredModel| {
-        let mut object = object(model);
+    let loaded = |name: &str, model: &RegisteredModel| {
+        let mut object = object(name, model);
         object["expires_at"] = NEVER.into();
         object["size_vram"] = 0.into();
         object["context_length"] = model.context_length.into();
         object
     };
-    let models: Vec<Value> = call.state.models.of(&call.client).map(|model| loaded(model)).collect();
+    let models = with_aliases(&call, loaded);
     Ok(response::json(StatusCode::OK, &json!({"models": models})))
 }
 
-fn object(model: &RegisteredModel) -> Value {
-    let name = format!("{}{LATEST}", model.name);
+/// Returns the objects of all models, and of their aliases.
+fn with_aliases(call: &Call, object: impl Fn(&str, &RegisteredModel) -> Value) -> Vec<Value> {
+    let models = &call.state.models;
+    let mut all: Vec<Value> = models.of(&call.client).map(|model| object(&model.name, model)).collect();
+    all.extend(models.aliases_of(&call.client).iter().map(|(alias, model)| object(alias, model)));
+    all
+}
+
+fn object(name: &str, model: &RegisteredModel) -> Value {
+    let name = format!("{name}{LATEST}");
     json!({
         "name": name,
         "model": name,

@@ -14,7 +14,7 @@ use siskin_format::JsonFields;
 
 use super::options::RequestOptions;
 use super::renderer::{ResponseRenderer, TextRoute};
-use super::{find, keep_alive};
+use super::{find_named, keep_alive};
 use crate::call::Call;
 use crate::error::{ApiError, FieldNames};
 use crate::event_stream::{EventStream, StreamFormat};
@@ -55,7 +55,7 @@ impl OllamaTextRequest {
     pub(super) fn take(call: &Call, fields: &mut JsonFields<'_>) -> Result<Self, ApiError> {
         let start = Instant::now();
         let model_name: String = fields.take_required("model")?;
-        let model = find(call, &model_name)?;
+        let (model, model_name) = find_named(call, model_name)?;
         let has_log_probabilities = fields.take("logprobs")?.unwrap_or(false);
         let top = take_top_log_probabilities(fields, "top_logprobs")?.unwrap_or(0);
         if top > 0 && !has_log_probabilities {

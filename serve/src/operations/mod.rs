@@ -1,5 +1,9 @@
 //! Operation: which models get requests, and what the server does when there are too many.
 
+pub(crate) mod aliases;
 pub(crate) mod breaker;
 pub(crate) mod degradation;
 pub(crate) mod health;
+mod operation_log;
+
+pub use operation_log::OperationLog;

@@ -1,0 +1,118 @@
+//! The HTTP server while models are replaced: aliases and versions.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::http::{Running, completion, request, status, tiny};
+use serde_json::{Value, json};
+use siskin_serve::{ApiKeys, OperationLog, ServedModel, ServerOptions};
+use siskin_tests::temp_folder::TempFolder;
+
+/// Waits until a condition is met.
+pub(super) fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_met() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn get(server: &Running, path: &str) -> Value {
+    let response = server.exchange(&request("GET", path, b""));
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    assert_eq!(status(head), 200, "{response}");
+    serde_json::from_str(body).unwrap()
+}
+
+#[test]
+fn aliases_are_replaced_while_requests_run() {
+    let folder = TempFolder::new("http-aliases");
+    let (path, next) = (folder.path().join("aliases.json"), folder.path().join("next"));
+    let put = |text: &str| {
+        std::fs::write(&next, text).unwrap();
+        std::fs::rename(&next, &path).unwrap();
+    };
+    put("{\"chat\": \"tiny-v1\"}");
+    let messages = Arc::new(Mutex::new(Vec::<String>::new()));
+    let log = Arc::clone(&messages);
+    let options = ServerOptions {
+        aliases: Some(path.clone()),
+        operation_log: Some(OperationLog::new(move |message| log.lock().unwrap().push(message.to_owned()))),
+        ..ServerOptions::default()
+    };
+    let served = ["tiny-v1", "tiny-v2"].map(|name| ServedModel::new(name, tiny()));
+    let server = Running::serve_all(options, served.into());
+    let mut body = completion(&[1, 2, 3], 1, 4);
+    body["model"] = "chat".into();
+    let answered_by = || server.post("/v1/completions", &body).1["model"].as_str().unwrap().to_owned();
+    assert_eq!(answered_by(), "tiny-v1", "responses have the name of the model");
+    let list = get(&server, "/v1/models");
+    let roots: Vec<_> =
+        list["data"].as_array().unwrap().iter().map(|model| [&model["id"], &model["root"]]).collect();
+    let names = [["tiny-v1", "tiny-v1"], ["tiny-v2", "tiny-v2"], ["chat", "tiny-v1"]];
+    assert_eq!(json!(roots), json!(names));
+    assert_eq!(get(&server, "/v1/models/chat")["root"], "tiny-v1");
+
+    // A long request is running when its alias gets another model.
+    let mut long = body.clone();
+    (long["stream"], long["max_tokens"], long["n"]) = (true.into(), 100.into(), 16.into());
+    long["prompt"] = json!([[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]]);
+    let mut stream = server.connect();
+    stream.write_all(&request("POST", "/v1/completions", long.to_string().as_bytes())).unwrap();
+    let mut begin = [0; 1000];
+    stream.read_exact(&mut begin).unwrap();
+    put("{\"chat\": \"tiny-v2\"}");
+    wait_until("the new file is not used", || answered_by() == "tiny-v2");
+    assert!(messages.lock().unwrap().is_empty());
+    put("{\"chat\": \"tiny-v3\"}");
+    wait_until("the wrong file is not reported", || !messages.lock().unwrap().is_empty());
+    let message = messages.lock().unwrap()[0].clone();
+    assert!(message.contains("tiny-v3") && message.contains("aliases.json"), "{message}");
+    assert_eq!(answered_by(), "tiny-v2", "the aliases stay as they are");
+    let page = server.exchange(&request("GET", "/metrics", b""));
+    assert!(page.contains("siskin_model_alias{alias=\"chat\",model=\"tiny-v2\"} 1"), "{page}");
+    server.wait_for("siskin_alias_reload_failures_total", 1);
+    let version = list["data"][0]["version"].as_str().unwrap();
+    assert_eq!(version.len(), 12);
+    assert!(
+        page.contains(&format!("siskin_generation_tokens_total{{model=\"tiny-v2\",version=\"{version}\"}}"))
+    );
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.contains("\"model\":\"tiny-v1\"") && !response.contains("\"tiny-v2\""));
+    assert!(response.contains("data: [DONE]"), "the request goes on to its end");
+}
+
+#[test]
+fn a_key_for_an_alias_allows_its_model_by_that_name() {
+    let folder = TempFolder::new("http-alias-keys");
+    let aliases = folder.path().join("aliases.toml");
+    std::fs::write(&aliases, "chat = 'tiny'").unwrap();
+    let key = ApiKeys::generate("one").unwrap();
+    let keys = ApiKeys::parse(&format!("{}models = ['chat']\n", key.entry)).unwrap();
+    let options = ServerOptions {
+        aliases: Some(aliases.clone()),
+        api_keys: Some(Arc::new(keys)),
+        ..ServerOptions::default()
+    };
+    let server = Running::serve(options, ServedModel::new("tiny", tiny()));
+    let post = |model: &str| {
+        let mut body = completion(&[1, 2, 3], 1, 4);
+        body["model"] = model.into();
+        let (body, length) = (body.to_string(), body.to_string().len());
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-api-key: {}\r\ncontent-length: {length}\r\n\r\n",
+            key.key
+        );
+        status(&server.exchange(format!("{head}{body}").as_bytes()))
+    };
+    assert_eq!((post("chat"), post("tiny")), (200, 404));
+    drop(server);
+    std::fs::write(&aliases, "tiny = 'tiny'").unwrap();
+    let options = ServerOptions { aliases: Some(aliases), ..ServerOptions::default() };
+    let error = siskin_serve::Server::bind(&options, vec![ServedModel::new("tiny", tiny())]).err().unwrap();
+    assert!(error.to_string().contains("`tiny` is the name of a model"), "{error}");
+}
