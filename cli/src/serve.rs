@@ -15,7 +15,7 @@ use crate::lora::LoraArg;
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
 use model_arg::ServedModelArg;
 use siskin::{Error, Result};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// The names of metrics.
@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// second, unless it is not valid
     #[arg(long, value_name = "FILE", help_heading = "HTTP")]
     aliases: Option<PathBuf>,
+    /// Address and port for agent checks of HAProxy, which say how many requests the server wants: fewer when requests fail
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "HTTP")]
+    agent_check: Option<SocketAddr>,
     /// How often the outputs of all models are compared with those that their files record, or that they had at first, in
     /// minutes; 0: never
     #[arg(long, default_value_t = 60, value_name = "MINUTES", help_heading = "HTTP")]
@@ -111,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "agent_check", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod agent_check;
 mod body;
 mod call;
 mod client_stream;

@@ -12,8 +12,9 @@ use siskin::serving::{Drive, EngineOptions};
 use siskin::{Error, Result};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
+use crate::agent_check;
 use crate::client_stream::ClientStream;
 use crate::jobs;
 use crate::models::{ModelRegistry, ServedModel};
@@ -37,6 +38,7 @@ const TOO_MANY_CONNECTIONS: &[u8] =
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    agent_check: Option<TcpListener>,
     options: ServerOptions,
     handshake: Handshake,
     state: Arc<ServerState>,
@@ -83,7 +85,9 @@ impl Server {
         };
         let models = ModelRegistry::new(models, engine, options.aliases.clone())?;
         let state = ServerState::new(models, routes::description(), options);
-        Ok(Self { listener, address, options: options.clone(), handshake, state: Arc::new(state) })
+        let agent_check = options.agent_check.map(agent_check::bind).transpose()?;
+        let (options, state) = (options.clone(), Arc::new(state));
+        Ok(Self { listener, address, agent_check, options, handshake, state })
     }
 
     /// Returns the address with the port that it listens on.
@@ -95,6 +99,11 @@ impl Server {
     pub fn url(&self) -> String {
         let scheme = if self.handshake.is_encrypted() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
+    }
+
+    /// Returns the address with the port that answers agent checks.
+    pub fn agent_check_address(&self) -> Option<SocketAddr> {
+        self.agent_check.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
     /// Returns a handle that shuts the server down from another thread.
@@ -115,11 +124,14 @@ impl Server {
     }
 
     async fn serve(self) -> Result<()> {
-        let Self { listener, address, options, handshake, state } = self;
+        let Self { listener, address, agent_check, options, handshake, state } = self;
         let failed = |error: std::io::Error| Error::io(address.to_string(), &error);
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         let mut connections = JoinSet::new();
         let free = Arc::new(Semaphore::new(options.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        // Until the end: load balancers are to send nothing while the server shuts down.
+        let checks =
+            agent_check.map(|listener| tokio::spawn(agent_check::answer(listener, Arc::clone(&state))));
         service_manager::ready();
         tokio::select! {
             () = accept(&listener, &free, &handshake, &state, &mut connections) => {}
@@ -143,6 +155,7 @@ impl Server {
         if !have_all_closed {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed()).await;
         }
+        checks.inspect(JoinHandle::abort);
         Ok(())
     }
 }

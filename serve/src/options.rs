@@ -40,6 +40,9 @@ pub struct ServerOptions {
     /// A file with further names of models: a JSON object or TOML with the name of a model for each alias. A file that
     /// replaces it is read within a second; requests that have begun keep their model.
     pub aliases: Option<PathBuf>,
+    /// Where agent checks of HAProxy are answered: the share of requests that the server wants. Port 0 selects a free one.
+    /// Anyone who reaches the port can see it. `None`: nowhere.
+    pub agent_check: Option<SocketAddr>,
     /// How often the outputs of all models are compared with those that their files record, or that they had at first, to
     /// detect faulty memory; also at the start. `None`: never.
     pub integrity_interval: Option<Duration>,
@@ -79,6 +82,7 @@ impl Default for ServerOptions {
             access_log: None,
             operation_log: None,
             aliases: None,
+            agent_check: None,
             integrity_interval: Some(Duration::from_secs(3600)),
             degrade_after: None,
             fallback: None,

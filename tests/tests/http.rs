@@ -21,6 +21,7 @@ use siskin_tests::temp_folder::TempFolder;
 /// A running server. Its usual model is a tiny one without a tokenizer: prompts are tokens, and texts are empty.
 pub(super) struct Running {
     address: SocketAddr,
+    pub(super) agent_check: Option<SocketAddr>,
     shutdown: ShutdownHandle,
     thread: Option<JoinHandle<siskin::Result<()>>>,
 }
@@ -44,9 +45,9 @@ impl Running {
         let options = ServerOptions { address, ..options };
         let server = Server::bind(&options, served).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.address().port()));
-        let shutdown = server.shutdown_handle();
+        let (agent_check, shutdown) = (server.agent_check_address(), server.shutdown_handle());
         let thread = Some(std::thread::spawn(move || server.run()));
-        Self { address, shutdown, thread }
+        Self { address, agent_check, shutdown, thread }
     }
 
     pub(super) fn url(&self) -> String {

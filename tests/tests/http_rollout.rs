@@ -1,14 +1,18 @@
-//! The HTTP server while models are replaced: aliases and versions.
+//! The HTTP server while models are replaced: aliases, versions, and the share of requests that load balancers send.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::http::{Running, completion, request, status, tiny};
 use serde_json::{Value, json};
+use siskin::{CpuFeatures, DeviceKind, Model};
 use siskin_serve::{ApiKeys, OperationLog, ServedModel, ServerOptions};
+use siskin_tests::golden::{load_from, model};
+use siskin_tests::paths;
 use siskin_tests::temp_folder::TempFolder;
 
 /// Waits until a condition is met.
@@ -84,6 +88,64 @@ fn aliases_are_replaced_while_requests_run() {
     stream.read_to_string(&mut response).unwrap();
     assert!(response.contains("\"model\":\"tiny-v1\"") && !response.contains("\"tiny-v2\""));
     assert!(response.contains("data: [DONE]"), "the request goes on to its end");
+}
+
+fn agent_check(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut line = String::new();
+    stream.read_to_string(&mut line).unwrap();
+    line
+}
+
+/// A model that fails if a prompt has the token 7, whose embedding is not a number.
+fn with_broken_token() -> Model {
+    let folder = TempFolder::new("http-broken-token");
+    let golden = paths::data("golden/llama");
+    for name in ["config.json", "io.safetensors"] {
+        std::fs::copy(golden.join(name), folder.path().join(name)).unwrap();
+    }
+    let mut bytes = std::fs::read(golden.join("model.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let tensors: Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+    let embedding = &tensors["model.embed_tokens.weight"];
+    let start = header + embedding["data_offsets"][0].as_u64().unwrap() as usize;
+    let columns = embedding["shape"][1].as_u64().unwrap() as usize;
+    for value in bytes[start..].chunks_mut(4).skip(7 * columns).take(columns) {
+        value.copy_from_slice(&f32::NAN.to_le_bytes());
+    }
+    std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    model(&load_from(folder.path(), None).file, DeviceKind::Cpu, 1, CpuFeatures::NONE)
+}
+
+#[test]
+fn agent_checks_follow_the_health_of_models() {
+    let agent = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let options = ServerOptions { agent_check: agent, integrity_interval: None, ..ServerOptions::default() };
+    let server = Running::serve(options, ServedModel::new("tiny", with_broken_token()));
+    let address = server.agent_check.unwrap();
+    assert_eq!(agent_check(address), "up 100%\n");
+    let status_of = |prompt: &[u32]| server.post("/v1/completions", &completion(prompt, 1, 2)).0;
+    // A fifth of the requests fails: too few for the circuit breaker.
+    for index in 0..40 {
+        let token = if index % 5 == 0 { 7 } else { 8 };
+        assert_eq!(status_of(&[1, token, 3]), if token == 7 { 500 } else { 200 });
+    }
+    assert_eq!(agent_check(address), "up 0%\n");
+    assert_eq!(status_of(&[1, 2, 3]), 200, "requests that arrive nevertheless are answered");
+    while status_of(&[1, 7, 3]) != 503 {}
+    assert_eq!(agent_check(address), "down #its requests fail\n");
+
+    let options = ServerOptions {
+        agent_check: agent,
+        drain_delay: Duration::from_millis(500),
+        ..ServerOptions::default()
+    };
+    let server = Running::serve(options, ServedModel::new("tiny", tiny()));
+    let address = server.agent_check.unwrap();
+    assert_eq!(agent_check(address), "up 100%\n");
+    server.shut_down();
+    assert_eq!(agent_check(address), "up 0%\n");
 }
 
 #[test]

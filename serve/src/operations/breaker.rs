@@ -130,6 +130,12 @@ impl Breaker {
         }
     }
 
+    /// Returns how many of the recent requests failed, and their number; none while the breaker is not closed.
+    pub(crate) fn recent_failures(&self, now: Duration) -> (usize, usize) {
+        let recent = self.outcomes.iter().filter(|(time, _)| *time + WINDOW >= now);
+        recent.fold((0, 0), |(failed, total), (_, has_failed)| (failed + usize::from(*has_failed), total + 1))
+    }
+
     /// Returns the state, without trying a request.
     pub(crate) fn state(&self) -> BreakerState {
         self.state
@@ -216,6 +222,7 @@ mod tests {
         assert_eq!(breaker.state(), BreakerState::Open);
         let mut breaker = Breaker::new();
         run(&mut breaker, 1, 15, 15);
+        assert_eq!((breaker.recent_failures(at(11)), breaker.recent_failures(at(12))), ((15, 15), (0, 0)));
         run(&mut breaker, 12, 15, 15);
         assert_eq!(breaker.state(), BreakerState::Closed, "old failures do not count");
     }

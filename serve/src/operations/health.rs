@@ -78,6 +78,11 @@ impl ModelHealth {
         }
     }
 
+    /// Returns how many of the requests of the last ten seconds failed, and their number.
+    pub(crate) fn recent_failures(&self) -> (usize, usize) {
+        self.breaker().recent_failures(self.now())
+    }
+
     /// Returns the state of the circuit breaker.
     pub(crate) fn breaker_state(&self) -> BreakerState {
         self.breaker().state()

@@ -5,5 +5,6 @@ pub(crate) mod breaker;
 pub(crate) mod degradation;
 pub(crate) mod health;
 mod operation_log;
+pub(crate) mod traffic_share;
 
 pub use operation_log::OperationLog;

@@ -46,6 +46,7 @@ const RULES: [Rule; 6] = [
     Rule {
         calls: &["TcpStream", "TcpListener", "UdpSocket"],
         places: &[
+            "serve/src/agent_check.rs",
             "serve/src/listener.rs",
             "serve/src/load/client.rs",
             "xtask/src/commands/bench_peers/servers.rs",

@@ -11,11 +11,12 @@ use std::path::PathBuf;
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "ops-test",
     usage: "",
-    about: "run replicas of the HTTP server behind HAProxy and kill one under load; check the alerts and their tests",
+    about: "run replicas of the HTTP server behind HAProxy, kill one under load, and add a canary that fails; check the alerts and their tests",
     run: |_| check(&need_tools()?),
 };
 
 const LOAD_BALANCER: &str = "serve/tests/operations/load_balancer.py";
+const CANARY: &str = "serve/tests/operations/canary.py";
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const ALERT_TESTS: &str = "deploy/prometheus/alerts_test.yaml";
 
@@ -37,5 +38,6 @@ pub(super) fn need_tools() -> Result<OperationTools> {
 pub(super) fn check(OperationTools { python, decoder }: &OperationTools) -> Result {
     run(program("promtool", &["check", "rules"]).arg(root().join(ALERTS)))?;
     run(program("promtool", &["test", "rules"]).arg(root().join(ALERT_TESTS)))?;
+    run_script(python, CANARY, &[])?;
     run_script(python, LOAD_BALANCER, &[decoder])
 }
