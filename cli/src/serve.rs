@@ -60,6 +60,10 @@ pub(crate) struct Args {
     /// Address and port for agent checks of HAProxy, which say how many requests the server wants: fewer when requests fail
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "HTTP")]
     agent_check: Option<SocketAddr>,
+    /// Share of the responses, such as 0.01, that are scored again when nothing else runs, for the metrics of quality
+    /// (perplexity, entropy, repetition); texts are not kept
+    #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = share, help_heading = "HTTP")]
+    quality_sample: f64,
     /// How often the outputs of all models are compared with those that their files record, or that they had at first, in
     /// minutes; 0: never
     #[arg(long, default_value_t = 60, value_name = "MINUTES", help_heading = "HTTP")]
@@ -114,7 +118,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "agent_check", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "agent_check", "quality_sample", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes
@@ -149,6 +153,12 @@ fn origin(text: &str) -> std::result::Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("expected a scheme and a host, such as https://app.example".to_owned()),
     }
+}
+
+/// Parses a number from 0 to 1.
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
 /// Parses an address to listen on.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use siskin::serving::{Drive, EngineOptions};
 use siskin::{Error, Result};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -21,6 +20,7 @@ use crate::models::{ModelRegistry, ServedModel};
 use crate::options::ServerOptions;
 use crate::routes;
 use crate::service_manager;
+use crate::shadow_scoring;
 use crate::state::ServerState;
 use crate::tls::Handshake;
 
@@ -78,12 +78,7 @@ impl Server {
         };
         listener.set_nonblocking(true).map_err(|error| failed(&error))?;
         let address = listener.local_addr().map_err(|error| failed(&error))?;
-        let engine = EngineOptions {
-            threads: options.threads,
-            drive: Drive::Thread,
-            memory_budget: options.memory_budget,
-        };
-        let models = ModelRegistry::new(models, engine, options.aliases.clone())?;
+        let models = ModelRegistry::new(models, options)?;
         let state = ServerState::new(models, routes::description(), options);
         let agent_check = options.agent_check.map(agent_check::bind).transpose()?;
         let (options, state) = (options.clone(), Arc::new(state));
@@ -138,6 +133,7 @@ impl Server {
             () = jobs::check_integrity(Arc::clone(&state), options.integrity_interval) => {}
             () = jobs::watch_progress(Arc::clone(&state)) => {}
             () = jobs::watch_aliases(Arc::clone(&state)) => {}
+            () = shadow_scoring::score_samples(Arc::clone(&state)) => {}
             () = service_manager::keep_alive() => {}
             () = state.wait_for_shutdown() => {}
         }

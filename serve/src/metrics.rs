@@ -17,6 +17,7 @@ use crate::error::ApiError;
 use crate::operations::breaker::BreakerState;
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::health::ModelHealth;
+use crate::prometheus::model_labels;
 
 /// The upper bound of the first bucket of a histogram; each further one is twice as large.
 const FIRST_BOUND: Duration = Duration::from_micros(500);
@@ -142,9 +143,9 @@ pub(crate) struct NamedMetrics<'a> {
 }
 
 impl NamedMetrics<'_> {
-    /// Returns the value of the label `model`, and the label `version`.
+    /// Returns the labels of the model.
     fn labels(&self) -> String {
-        format!("{},version={}", label(self.name), label(self.version))
+        model_labels(self.name, self.version)
     }
 }
 
@@ -382,7 +383,7 @@ impl Page<'_> {
         self.head(name, kind, help);
         for model in self.models {
             if let Some(value) = value(model) {
-                self.line(format_args!("{name}{{model={}}} {value}", model.labels()));
+                self.line(format_args!("{name}{{{}}} {value}", model.labels()));
             }
         }
     }
@@ -397,7 +398,7 @@ impl Page<'_> {
         for model in self.models {
             for (reason, counter) in FINISH_REASONS.iter().zip(&model.metrics.finished) {
                 let (model, value) = (model.labels(), counter.load(Ordering::Relaxed));
-                self.line(format_args!("{name}{{model={model},finished_reason=\"{reason}\"}} {value}"));
+                self.line(format_args!("{name}{{{model},finished_reason=\"{reason}\"}} {value}"));
             }
         }
     }
@@ -429,20 +430,15 @@ impl Page<'_> {
         for (bound, count) in buckets {
             below += count;
             let bound = bound.as_secs_f64();
-            self.line(format_args!("{name}_bucket{{model={model},le=\"{bound}\"}} {below}"));
+            self.line(format_args!("{name}_bucket{{{model},le=\"{bound}\"}} {below}"));
         }
         // Counters are read one after the other.
         let count = count.max(below);
         let seconds = microseconds as f64 / 1e6;
-        self.line(format_args!("{name}_bucket{{model={model},le=\"+Inf\"}} {count}"));
-        self.line(format_args!("{name}_sum{{model={model}}} {seconds}"));
-        self.line(format_args!("{name}_count{{model={model}}} {count}"));
+        self.line(format_args!("{name}_bucket{{{model},le=\"+Inf\"}} {count}"));
+        self.line(format_args!("{name}_sum{{{model}}} {seconds}"));
+        self.line(format_args!("{name}_count{{{model}}} {count}"));
     }
-}
-
-/// Returns a label's value in quotes.
-pub(crate) fn label(value: &str) -> String {
-    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
 #[cfg(test)]

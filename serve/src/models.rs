@@ -1,15 +1,15 @@
 //! The models of the server, by name.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use siskin::encoder::EmbedOptions;
-use siskin::serving::{EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
+use siskin::serving::{Drive, EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
 use siskin::speech::Transcriber;
 use siskin::{
     AdapterSlot, Encoder, EncoderOptions, Error, Model, Result, Seq2Seq, Seq2SeqOptions, SessionOptions,
 };
+use tokio::sync::Notify;
 
 use crate::clients::Client;
 use crate::error::ApiError;
@@ -18,6 +18,9 @@ use crate::metrics::{self, ModelMetrics, NamedMetrics};
 use crate::operations::aliases::Aliases;
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::health::ModelHealth;
+use crate::operations::quality::{self, QualityMonitor};
+use crate::options::ServerOptions;
+use crate::prometheus::model_labels;
 use crate::time::unix_time;
 use crate::workers::Workers;
 
@@ -62,6 +65,7 @@ pub(crate) struct RegisteredModel {
     pub(crate) metrics: ModelMetrics,
     /// Shared by a model and its adapters.
     pub(crate) health: Arc<ModelHealth>,
+    pub(crate) quality: QualityMonitor,
 }
 
 /// What requests a model can answer.
@@ -82,16 +86,18 @@ pub(crate) struct ModelRegistry {
     engine: Engine,
     models: Vec<Arc<RegisteredModel>>,
     aliases: Aliases,
+    /// Wakes the task that scores samples.
+    samples: Arc<Notify>,
 }
 
 impl ModelRegistry {
-    /// `aliases`: the file with further names of the models.
-    pub(crate) fn new(
-        served: Vec<ServedModel>,
-        options: EngineOptions,
-        aliases: Option<PathBuf>,
-    ) -> Result<Self> {
-        let engine = Engine::new(options)?;
+    pub(crate) fn new(served: Vec<ServedModel>, options: &ServerOptions) -> Result<Self> {
+        let engine = Engine::new(EngineOptions {
+            threads: options.threads,
+            drive: Drive::Thread,
+            memory_budget: options.memory_budget,
+        })?;
+        let (share, samples) = (options.quality_sample, Arc::<Notify>::default());
         let mut models: Vec<Arc<RegisteredModel>> = Vec::new();
         for ServedModel { name, version, model, options } in served {
             let (task, context_length) = register(&engine, &model, &options)
@@ -123,16 +129,27 @@ impl ModelRegistry {
                     created: unix_time(),
                     metrics: ModelMetrics::default(),
                     health: Arc::clone(&health),
+                    quality: QualityMonitor::new(share, Arc::clone(&samples)),
                 }));
             }
         }
         let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-        let aliases = Aliases::read(aliases, &names)?;
-        Ok(Self { engine, models, aliases })
+        let aliases = Aliases::read(options.aliases.clone(), &names)?;
+        Ok(Self { engine, models, aliases, samples })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Returns all models and adapters.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<RegisteredModel>> {
+        self.models.iter()
+    }
+
+    /// Waits until there are further samples to score.
+    pub(crate) async fn wait_for_samples(&self) {
+        self.samples.notified().await;
     }
 
     /// Returns all models without their adapters.
@@ -226,6 +243,8 @@ impl ModelRegistry {
             .collect();
         let mut page = metrics::text(&all, &self.engine.memory(), gpus, has_vllm_names);
         self.aliases.write_metrics(&mut page);
+        let labels = |model: &RegisteredModel| model_labels(&model.name, &model.version);
+        quality::write_metrics(self.all().map(|model| (labels(model), &model.quality)), &mut page);
         page
     }
 }

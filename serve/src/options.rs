@@ -43,6 +43,11 @@ pub struct ServerOptions {
     /// Where agent checks of HAProxy are answered: the share of requests that the server wants. Port 0 selects a free one.
     /// Anyone who reaches the port can see it. `None`: nowhere.
     pub agent_check: Option<SocketAddr>,
+    /// The share of the generated responses, from 0 to 1, that are scored again when nothing else runs, for the metrics of
+    /// quality. Decoders need output rows for that ([`ServedModelOptions::output_rows`]).
+    ///
+    /// [`ServedModelOptions::output_rows`]: siskin::serving::ServedModelOptions::output_rows
+    pub quality_sample: f64,
     /// How often the outputs of all models are compared with those that their files record, or that they had at first, to
     /// detect faulty memory; also at the start. `None`: never.
     pub integrity_interval: Option<Duration>,
@@ -83,6 +88,7 @@ impl Default for ServerOptions {
             operation_log: None,
             aliases: None,
             agent_check: None,
+            quality_sample: 0.0,
             integrity_interval: Some(Duration::from_secs(3600)),
             degrade_after: None,
             fallback: None,

@@ -15,6 +15,7 @@ mod http_inference_protocol;
 mod http_load;
 mod http_ollama;
 mod http_operations;
+mod http_quality;
 mod http_responses;
 mod http_rollout;
 mod http_tasks;

@@ -31,6 +31,7 @@ pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Re
         operation_log: Some(OperationLog::new(|message| output::to_stderr(message))),
         aliases: args.aliases.clone(),
         agent_check: args.agent_check,
+        quality_sample: args.quality_sample,
         integrity_interval: Some(Duration::from_secs(args.self_test_interval.saturating_mul(60))),
         degrade_after: args.degrade_after.map(Duration::from_secs),
         fallback: args.fallback.clone(),

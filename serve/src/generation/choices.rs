@@ -8,7 +8,7 @@ use std::time::Duration;
 use siskin::FinishReason;
 use siskin::sample::SampledToken;
 use siskin::serving::{
-    GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, RequestClass,
+    CacheSalt, GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, RequestClass,
     Speculation, StreamEnd, StreamTimes, StreamUsage,
 };
 
@@ -18,6 +18,7 @@ use crate::error::{ApiError, FieldNames};
 use crate::models::RegisteredModel;
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::health::AdmittedRequest;
+use crate::operations::quality::QualitySample;
 
 /// The choices of all prompts of a response. Dropping it cancels them.
 pub(crate) struct Choices {
@@ -30,6 +31,9 @@ pub(crate) struct Choices {
     prompts: Vec<Vec<u32>>,
     /// What each prompt used.
     usage: Vec<StreamUsage>,
+    salt: CacheSalt,
+    /// The texts follow a grammar.
+    is_structured: bool,
     /// `None` once the outcome is known.
     admitted: Option<AdmittedRequest>,
 }
@@ -39,6 +43,15 @@ struct Choice {
     /// When its last token was sampled.
     last_token: Option<Duration>,
     has_ended: bool,
+    /// The tokens so far, if the request is a sample.
+    sampled: Option<Vec<u32>>,
+}
+
+impl Choice {
+    fn new(stream: GenerationStream, model: &RegisteredModel) -> Self {
+        let sampled = model.quality.selects_next().then(Vec::new);
+        Self { stream, last_token: None, has_ended: false, sampled }
+    }
 }
 
 /// An event of a choice.
@@ -78,6 +91,7 @@ impl Choices {
         let admitted = model.health.admit(&model.name)?;
         call.client.begin_request()?;
         degrade(call, model, &mut variants)?;
+        let (salt, is_structured) = sampled_traits(&variants);
         let (engine, adapter) = (call.state.models.engine().clone(), model.adapter_name());
         let submit = move || {
             let mut streams = Vec::with_capacity(count);
@@ -106,8 +120,7 @@ impl Choices {
             .map(|stream| StreamUsage { prompt_tokens: stream.prompt_tokens(), ..StreamUsage::default() })
             .collect();
         model.metrics.record_prompt(usage.iter().map(|usage| usage.prompt_tokens).sum());
-        let choice = |stream| Choice { stream, last_token: None, has_ended: false };
-        let choices = streams.into_iter().map(choice).collect();
+        let choices = streams.into_iter().map(|stream| Choice::new(stream, model)).collect();
         Ok(Self {
             model: Arc::clone(model),
             client: call.client.clone(),
@@ -115,6 +128,8 @@ impl Choices {
             per_prompt,
             prompts,
             usage,
+            salt,
+            is_structured,
             admitted: Some(admitted),
         })
     }
@@ -152,6 +167,7 @@ impl Choices {
                         self.admitted.iter().for_each(AdmittedRequest::record_output);
                     }
                     usage.generated_tokens += 1;
+                    choice.sampled.iter_mut().for_each(|tokens| tokens.push(token.id));
                     let gap = choice.last_token.replace(time).map(|before| time.saturating_sub(before));
                     self.model.metrics.record_token(gap);
                     Ok((index, ChoiceEvent::Token { token, text, top }))
@@ -163,6 +179,15 @@ impl Choices {
                         usage.cached_tokens = own.cached_tokens;
                     }
                     let (name, finish_reason) = finish_reason(end);
+                    if let Some(answer) = choice.sampled.take().filter(|_| finish_reason.is_ok()) {
+                        self.model.quality.push(QualitySample {
+                            prompt: self.prompts[index / self.per_prompt].clone(),
+                            answer,
+                            is_truncated: name == "length",
+                            is_structured: self.is_structured,
+                            salt: self.salt,
+                        });
+                    }
                     self.model.metrics.record_end(name, times);
                     finish_reason
                         .map(|finish_reason| (index, ChoiceEvent::End { text, finish_reason, times }))
@@ -198,6 +223,13 @@ impl Choices {
             generated_tokens: sum(|usage| usage.generated_tokens),
         }
     }
+}
+
+/// Returns what samples of the requests need to know: the salt, and whether the texts follow a grammar.
+fn sampled_traits(variants: &[GenerationRequest]) -> (CacheSalt, bool) {
+    let first = variants.first();
+    let is_structured = first.is_some_and(|request| request.structured_output.is_some());
+    (first.map_or(CacheSalt::default(), |request| request.salt), is_structured)
 }
 
 /// The maximum number of tokens of responses when they are shortened.

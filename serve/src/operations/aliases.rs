@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use siskin::{Error, ErrorKind, Result};
 
-use crate::metrics::label;
+use crate::prometheus::label;
 
 /// The maximum size of a file of aliases in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -113,7 +113,7 @@ impl Aliases {
 }
 
 impl FileStamp {
-    /// `None` if there is no file.
+    /// `None` if the file is missing.
     fn of(path: &Path) -> Option<Self> {
         let metadata = path.metadata().ok()?;
         Some(Self { modified: metadata.modified().ok(), bytes: metadata.len(), inode: inode(&metadata) })

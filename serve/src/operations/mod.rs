@@ -5,6 +5,7 @@ pub(crate) mod breaker;
 pub(crate) mod degradation;
 pub(crate) mod health;
 mod operation_log;
+pub(crate) mod quality;
 pub(crate) mod traffic_share;
 
 pub use operation_log::OperationLog;

@@ -8,7 +8,7 @@ const MAX_ERROR_RATE: f64 = 0.1;
 /// Fewer failures say nothing.
 const MIN_FAILURES: usize = 3;
 /// The quantile of the normal distribution for a one-sided confidence of 95%.
-const CONFIDENCE: f64 = 1.645;
+const CONFIDENCE: f64 = 1.644_854;
 /// How long a model gets no requests at first; twice as long each further time. Longer than outcomes count.
 const FIRST_PAUSE: Duration = Duration::from_secs(20);
 const MAX_PAUSE: Duration = Duration::from_secs(20 * 60);

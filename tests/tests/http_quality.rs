@@ -1,0 +1,81 @@
+//! The HTTP server watches itself: the quality of responses, and how prompts change.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
+use crate::http::{Running, completion, request, tiny};
+use crate::http_rollout::wait_until;
+use siskin_serve::{ServedModel, ServerOptions};
+
+/// A model whose prompts can be scored.
+fn scored() -> ServedModel {
+    let mut served = ServedModel::new("tiny", tiny());
+    served.options.output_rows = 16;
+    served
+}
+
+/// The value of a series that has these labels; `None` if there is no such series.
+fn gauge(server: &Running, name: &str, label: &str) -> Option<f64> {
+    let page = server.exchange(&request("GET", "/metrics", b""));
+    let is_it = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(label);
+    let line = page.lines().find(is_it)?;
+    Some(line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn samples_of_responses_are_scored_again() {
+    let options = ServerOptions { quality_sample: 1.0, ..ServerOptions::default() };
+    let server = Running::serve(options, scored());
+    assert_eq!(gauge(&server, "siskin_quality_perplexity", "answer"), None);
+    let mut body = completion(&[1, 2, 3, 4, 5], 1, 12);
+    body["echo"] = true.into();
+    let (status, response) = server.post("/v1/completions", &body);
+    assert_eq!(status, 200, "{response}");
+    server.wait_for("siskin_quality_samples_total", 1);
+    let log_probabilities = response["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap();
+    let mean = |values: &[serde_json::Value]| {
+        values.iter().map(|value| value.as_f64().unwrap()).sum::<f64>() / values.len() as f64
+    };
+    for (part, expected) in
+        [("\"prompt\"", mean(&log_probabilities[1..5])), ("\"answer\"", mean(&log_probabilities[5..]))]
+    {
+        let found = gauge(&server, "siskin_quality_log_probability", part).unwrap();
+        assert!((found - expected).abs() < 1e-5, "{part}: {found}, not {expected}");
+        let perplexity = gauge(&server, "siskin_quality_perplexity", part).unwrap();
+        assert!((perplexity - (-expected).exp()).abs() < 1e-3 * perplexity, "{part}: {perplexity}");
+        // The vocabulary has 256 tokens.
+        let entropy = gauge(&server, "siskin_quality_entropy", part).unwrap();
+        assert!((0.0..=256_f64.ln()).contains(&entropy), "{part}: {entropy}");
+    }
+    assert_eq!(gauge(&server, "siskin_quality_truncation_ratio", ""), Some(1.0));
+    let before = gauge(&server, "siskin_quality_repetition_ratio", "").unwrap();
+    assert!(before < 0.5, "{before}");
+
+    // Responses that repeat a token.
+    let mut body = completion(&[1, 2, 3], 1, 40);
+    body["logit_bias"] = serde_json::json!({"9": 100});
+    for _ in 0..8 {
+        server.post("/v1/completions", &body);
+    }
+    server.wait_for("siskin_quality_samples_total", 9);
+    let after = gauge(&server, "siskin_quality_repetition_ratio", "").unwrap();
+    assert!(after > 0.8, "{after}");
+}
+
+#[test]
+fn samples_wait_for_other_requests_and_few_are_kept() {
+    let options = ServerOptions { quality_sample: 0.5, ..ServerOptions::default() };
+    let server = Running::serve(options, scored());
+    for seed in 0..6 {
+        server.post("/v1/completions", &completion(&[1, 2, 3], seed, 4));
+    }
+    server.wait_for("siskin_quality_samples_total", 3);
+    // All end at about the same time.
+    let mut many = completion(&[1, 2, 3], 1, 100);
+    many["n"] = 16.into();
+    many["prompt"] = serde_json::json!((0..16).map(|token| [token, 2, 3]).collect::<Vec<_>>());
+    assert_eq!(server.post("/v1/completions", &many).0, 200);
+    let count = |name| gauge(&server, name, "").unwrap();
+    wait_until("samples wait", || {
+        count("siskin_quality_samples_total") + count("siskin_quality_samples_dropped_total") == 131.0
+    });
+}
