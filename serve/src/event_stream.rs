@@ -72,6 +72,25 @@ impl StreamFormat {
     }
 }
 
+/// Writes an event in all formats, and checks that a client finds it again as one event.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn write_untrusted(data: &[u8]) {
+    let Ok(value) = serde_json::from_slice::<Value>(data) else { return };
+    for format in
+        [StreamFormat::OpenAiEvents, StreamFormat::Events, StreamFormat::TypedEvents, StreamFormat::JsonLines]
+    {
+        let mut bytes = Vec::new();
+        format.write(&mut bytes, &value);
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.split(['\r', '\n']).filter(|line| !line.is_empty()).collect();
+        let is_named = format == StreamFormat::TypedEvents;
+        assert_eq!(lines.len(), 1 + usize::from(is_named), "{format:?}: {text:?}");
+        let data = lines[lines.len() - 1];
+        let json = if format == StreamFormat::JsonLines { Some(data) } else { data.strip_prefix("data: ") };
+        assert_eq!(json.and_then(|json| serde_json::from_str::<Value>(json).ok()), Some(value.clone()));
+    }
+}
+
 /// A stream of events.
 pub(crate) struct EventStream {
     format: StreamFormat,

@@ -32,6 +32,9 @@ mod clients;
 mod embedding;
 mod error;
 mod event_stream;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod generation;
 mod guard;
 mod inference_protocol;

@@ -77,6 +77,19 @@ impl Form {
     }
 }
 
+/// Reads a form whose content type is the first line.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let (content_type, body) = data.split_at(end);
+    let Ok(content_type) = hyper::header::HeaderValue::from_bytes(content_type) else { return };
+    let headers = HeaderMap::from_iter([(hyper::header::CONTENT_TYPE, content_type)]);
+    let body = Bytes::copy_from_slice(body.get(1..).unwrap_or_default());
+    let Ok(mut form) = Form::parse(&headers, &body) else { return };
+    let _ = (form.take_file("file"), form.take_text("model"), form.take_texts("list[]"));
+    let _ = form.finish();
+}
+
 /// Returns the boundary in a content type.
 fn boundary(content_type: &str) -> Option<&str> {
     let mut parameters = content_type.split(';').map(str::trim);

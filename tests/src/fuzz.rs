@@ -15,6 +15,12 @@ pub const TARGETS: &[Target] = &[
     ("ctranslate2", ctranslate2),
     ("documents", documents),
     ("gguf", gguf),
+    ("grammar", grammar),
+    ("http_event", siskin_serve::fuzzing::event),
+    ("http_form", siskin_serve::fuzzing::form),
+    ("http_request", http_request),
+    ("http_uri", siskin_serve::fuzzing::uri),
+    ("infer_request", siskin_serve::fuzzing::infer_request),
     ("onnx", onnx),
     ("result_cache", result_cache),
     ("safetensors", safetensors),
@@ -336,6 +342,35 @@ const CTRANSLATE2_CONFIG: &str = r#"{"add_source_bos": false, "add_source_eos": 
 "unk_token": "<unk>"}"#;
 const CTRANSLATE2_VOCABULARY: &str = r#"["<pad>", "<s>", "</s>", "<unk>", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8", "t9", "t10",
 "t11", "t12", "t13", "t14", "t15"]"#;
+
+/// Compiles an untrusted grammar: GBNF, Lark, a regular expression or a JSON schema, as the first byte says; and asks for
+/// the tokens that a response may begin with.
+pub fn grammar(data: &[u8]) {
+    use siskin::constraint::{StructuredOutput, TokenMask};
+    use std::sync::LazyLock;
+    static MODEL: LazyLock<Option<siskin::Model>> = LazyLock::new(|| {
+        let options = siskin::ModelOptions { threads: 1, ..Default::default() };
+        siskin::Model::from_file(crate::texts::with_words("golden-texts/bert-classes"), &options).ok()
+    });
+    let Some((kind, source)) = data.split_first() else { return };
+    let source = String::from_utf8_lossy(source).into_owned();
+    let output = match kind % 4 {
+        0 => StructuredOutput::Gbnf(source),
+        1 => StructuredOutput::Lark(source),
+        2 => StructuredOutput::Regex(source),
+        _ => StructuredOutput::JsonSchema(source),
+    };
+    let Some(model) = &*MODEL else { return };
+    let Ok(mut constraint) = model.constraint(&output) else { return };
+    let tokens = model.tokenizer().map_or(0, |tokenizer| tokenizer.vocabulary_size() as usize);
+    let _ = constraint.mask(&mut TokenMask::new(tokens));
+}
+
+/// Reads the untrusted body of a chat completion, and of a response.
+pub fn http_request(data: &[u8]) {
+    siskin_serve::fuzzing::chat_request(data);
+    siskin_serve::fuzzing::response_request(data);
+}
 
 /// Renders an untrusted chat template.
 pub fn template(data: &[u8]) {

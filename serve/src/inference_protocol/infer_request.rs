@@ -63,6 +63,15 @@ impl InferRequest {
     }
 }
 
+/// Reads the body of a request, with binary data or without.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(body: &[u8]) {
+    let header = body.iter().position(|byte| *byte == b'\n');
+    for header_bytes in [None, header] {
+        let _ = InferRequest::parse(body, header_bytes);
+    }
+}
+
 /// Returns the texts of the input tensor. `binary`: all bytes behind the JSON.
 fn text_input(json: &str, binary: &[u8]) -> Result<Vec<String>> {
     let mut fields = JsonFields::read(json)?;

@@ -5,7 +5,7 @@
 pub(crate) mod generate;
 pub(crate) mod health;
 pub(crate) mod infer;
-mod infer_request;
+pub(crate) mod infer_request;
 mod infer_response;
 pub(crate) mod metadata;
 pub(crate) mod repository;

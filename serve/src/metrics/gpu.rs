@@ -31,6 +31,7 @@ impl GpuMetrics {
 
 #[cfg(feature = "cuda")]
 fn add(gpus: &[siskin_cuda::GpuStatus], page: &mut Page<'_>) {
+    use crate::prometheus::label;
     use siskin_cuda::GpuStatus;
     type Of = fn(&GpuStatus) -> Option<f64>;
     let all: [(&str, &str, Of); 5] = [
@@ -47,7 +48,7 @@ fn add(gpus: &[siskin_cuda::GpuStatus], page: &mut Page<'_>) {
         page.head(&name, "gauge", help);
         for (index, gpu) in gpus.iter().enumerate() {
             if let Some(value) = of(gpu) {
-                let device = super::label(&gpu.name);
+                let device = label(&gpu.name);
                 page.line(format_args!("{name}{{gpu=\"{index}\",name={device}}} {value}"));
             }
         }

@@ -23,28 +23,46 @@ use crate::generation::{
 };
 use crate::response::{self, Response};
 
+/// The fields of a request but for the model.
+struct ChatRequest {
+    messages: Vec<Message>,
+    options: ChatOptions,
+    /// The number of most likely tokens to report; `None`: no log-probabilities.
+    top: Option<usize>,
+    streaming: Streaming,
+    sampling: SamplingFields,
+    names: FieldNames,
+}
+
+impl ChatRequest {
+    fn read(mut fields: JsonFields<'_>) -> Result<Self, ApiError> {
+        let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
+        let output = structured_output::take(&mut fields)?;
+        let structured_output = output.as_ref().map_or("response_format", |output| output.field);
+        let names = FieldNames { prompt: "messages", structured_output };
+        let mut options =
+            ChatOptions { structured_output: output.map(|output| output.output), ..ChatOptions::default() };
+        options.read_json(&mut fields)?;
+        let max_completion_tokens: Option<usize> = fields.take("max_completion_tokens")?;
+        if max_completion_tokens == Some(0) {
+            return Err(ApiError::invalid("max_completion_tokens", "must be at least 1"));
+        }
+        let top = log_probability_fields(&mut fields)?;
+        let streaming = Streaming::take(&mut fields)?;
+        reject_unsupported(&mut fields)?;
+        let mut sampling = SamplingFields::take(fields)?;
+        sampling.limit(max_completion_tokens);
+        Ok(Self { messages, options, top, streaming, sampling, names })
+    }
+}
+
 /// Answers a request.
 pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
     let mut fields = body::fields(&body)?;
     let model = call.take_model_or_fallback(&mut fields)?;
     model.decoder()?;
-    let messages = messages(&fields.take_required::<Vec<&RawValue>>("messages")?)?;
-    let output = structured_output::take(&mut fields)?;
-    let structured_output = output.as_ref().map_or("response_format", |output| output.field);
-    let names = FieldNames { prompt: "messages", structured_output };
-    let mut options =
-        ChatOptions { structured_output: output.map(|output| output.output), ..ChatOptions::default() };
-    options.read_json(&mut fields)?;
-    let max_completion_tokens: Option<usize> = fields.take("max_completion_tokens")?;
-    if max_completion_tokens == Some(0) {
-        return Err(ApiError::invalid("max_completion_tokens", "must be at least 1"));
-    }
-    let top = log_probability_fields(&mut fields)?;
-    let streaming = Streaming::take(&mut fields)?;
-    reject_unsupported(&mut fields)?;
-    let mut sampling = SamplingFields::take(fields)?;
-    sampling.limit(max_completion_tokens);
+    let ChatRequest { messages, options, top, streaming, sampling, names } = ChatRequest::read(fields)?;
     let opened = model.model.clone();
     let chat = call.state.run_blocking(move || opened.chat(&messages, &options)).await?;
     let chat = chat.map_err(|error| names.locate(error))?;
@@ -62,6 +80,12 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let renderer = UsageChunks::new(renderer, streaming.include_usage, &mut roles);
     let chunks = ChunkStream::new(choices, renderer, roles);
     Ok(response::stream(EventStream::new(StreamFormat::OpenAiEvents, Box::new(chunks))))
+}
+
+/// Reads the body of a request.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(body: &[u8]) {
+    let _ = body::fields(body).and_then(ChatRequest::read);
 }
 
 /// Takes the number of most likely tokens to report; `None`: no log-probabilities.

@@ -69,6 +69,18 @@ impl ResponseFields {
     }
 }
 
+/// Reads the body of a request.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(body: &[u8]) {
+    let read = |mut fields: JsonFields<'_>| {
+        fields.ignore_null();
+        ResponseFields::take(&mut fields)?;
+        EchoedFields::take(&mut fields)?.chat_options()?;
+        SamplingFields::take(fields)
+    };
+    let _ = body::fields(body).and_then(read);
+}
+
 /// Answers a request.
 pub(crate) async fn create(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
