@@ -10,9 +10,6 @@ use serde::Deserialize;
 use crate::error::ApiError;
 use siskin_format::JsonFields;
 
-/// How long a client may take to send a body.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
 /// One value, or a list of them.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a string or a list of strings")]
@@ -30,9 +27,9 @@ impl<T: Clone> OneOrMany<T> {
     }
 }
 
-/// Reads a body of at most `limit` bytes.
-pub(crate) async fn read(body: &mut Incoming, limit: usize) -> Result<Bytes, ApiError> {
-    let collected = tokio::time::timeout(TIMEOUT, Limited::new(body, limit).collect()).await;
+/// Reads a body of at most `limit` bytes, which must arrive within `timeout`.
+pub(crate) async fn read(body: &mut Incoming, limit: usize, timeout: Duration) -> Result<Bytes, ApiError> {
+    let collected = tokio::time::timeout(timeout, Limited::new(body, limit).collect()).await;
     match collected {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
@@ -41,7 +38,7 @@ pub(crate) async fn read(body: &mut Incoming, limit: usize) -> Result<Bytes, Api
         }
         Ok(Err(error)) => Err(ApiError::rejected(StatusCode::BAD_REQUEST, format!("body: {error}"))),
         Err(_) => {
-            let message = format!("the body did not arrive within {} seconds", TIMEOUT.as_secs());
+            let message = format!("the body did not arrive within {} seconds", timeout.as_secs());
             Err(ApiError::rejected(StatusCode::REQUEST_TIMEOUT, message))
         }
     }

@@ -116,6 +116,7 @@ impl Call {
 
     /// Reads the body, which has the maximum size of the route.
     pub(crate) async fn read_body(&mut self) -> Result<Bytes, ApiError> {
-        body::read(self.request.body_mut(), self.max_body_bytes).await
+        let timeout = self.state.client_timeout;
+        body::read(self.request.body_mut(), self.max_body_bytes, timeout).await
     }
 }

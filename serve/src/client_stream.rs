@@ -8,19 +8,18 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// How long a client may leave bytes unread.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Fails writes to a client that has read nothing for [`WRITE_TIMEOUT`].
+/// Fails writes to a client that has read nothing for a while.
 pub(crate) struct ClientStream<S> {
     stream: S,
+    /// How long a client may leave bytes unread.
+    limit: Duration,
     /// Runs while a write waits.
     timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> ClientStream<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, timeout: None }
+    pub(crate) fn new(stream: S, limit: Duration) -> Self {
+        Self { stream, limit, timeout: None }
     }
 
     fn poll_written<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
@@ -28,7 +27,8 @@ impl<S> ClientStream<S> {
             self.timeout = None;
             return written;
         }
-        let timeout = self.timeout.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIMEOUT)));
+        let limit = self.limit;
+        let timeout = self.timeout.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         ready!(timeout.as_mut().poll(context));
         Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read")))
     }
@@ -82,7 +82,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(async {
             let (server, client) = tokio::io::duplex(16);
-            let mut stream = ClientStream::new(server);
+            let mut stream = ClientStream::new(server, Duration::from_secs(30));
             stream.write_all(&[0; 16]).await.unwrap();
             let error = stream.write_all(&[0; 16]).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TimedOut);

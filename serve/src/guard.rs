@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use hyper::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderMap,
-    HeaderValue, ORIGIN, VARY,
+    HeaderValue, ORIGIN, TRANSFER_ENCODING, VARY,
 };
 use hyper::{Method, Request, StatusCode, Uri};
 
@@ -24,6 +24,21 @@ pub(crate) struct Guard {
     pub(crate) allows_any_host: bool,
     /// Origins of web pages besides the server's own.
     pub(crate) origins: Vec<String>,
+}
+
+/// Rejects requests that a proxy in front of the server could read as another number of requests: those with several hosts,
+/// and with other transfer encodings than a single `chunked`.
+pub(crate) fn check_framing(headers: &HeaderMap) -> Result<(), ApiError> {
+    let invalid = |message: &str| Err(ApiError::rejected(StatusCode::BAD_REQUEST, message));
+    if headers.get_all(HOST).iter().count() > 1 {
+        return invalid("the request has several Host headers");
+    }
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (encodings.next(), encodings.next()) {
+        (None, _) => Ok(()),
+        (Some(encoding), None) if encoding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => invalid("the only supported transfer encoding is `chunked`"),
+    }
 }
 
 /// Rejects requests of web pages of other origins, and those for another host: a page can make its own host name

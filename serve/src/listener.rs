@@ -24,8 +24,6 @@ use crate::shadow_scoring;
 use crate::state::ServerState;
 use crate::tls::Handshake;
 
-/// How long a client may take to send the header of a request, and how long a connection may be idle.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum size of a header in bytes.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// How long connections may stay open after their requests were canceled.
@@ -186,18 +184,18 @@ async fn accept(
 
 /// Answers the requests of a connection, and closes it after the current one if the server is shut down.
 async fn serve_connection(stream: TcpStream, handshake: Handshake, state: Arc<ServerState>) {
+    let shared = Arc::clone(&state);
     // Events are small and wait for no others.
     let _ = stream.set_nodelay(true);
-    let handshake = handshake.perform(ClientStream::new(stream));
-    let Ok(Some(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await else { return };
-    let shared = Arc::clone(&state);
+    let handshake = handshake.perform(ClientStream::new(stream, shared.client_timeout));
+    let Ok(Some(stream)) = tokio::time::timeout(shared.client_timeout, handshake).await else { return };
     let service = service_fn(move |request| {
         let answer = routes::answer(Arc::clone(&state), request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(shared.client_timeout)
         .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);

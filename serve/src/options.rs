@@ -66,6 +66,8 @@ pub struct ServerOptions {
     /// Uses the socket that systemd listens on, if the process was started for one (socket activation), instead of
     /// [`ServerOptions::address`].
     pub inherits_socket: bool,
+    /// How long a client may take to send a header or a body, to do a handshake, or to read a response.
+    pub client_timeout: Duration,
     /// How long further requests are answered after the shutdown began, so that load balancers notice that the server is not
     /// ready.
     pub drain_delay: Duration,
@@ -96,6 +98,7 @@ impl Default for ServerOptions {
             max_connections: 512,
             max_tokens: usize::MAX,
             inherits_socket: false,
+            client_timeout: Duration::from_secs(30),
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
         }

@@ -51,6 +51,8 @@ pub(crate) struct ServerState {
     pub(crate) fallback: Option<String>,
     /// Responses that later requests refer to.
     responses: Mutex<ResponseStore>,
+    /// How long a client may take to send or read something.
+    pub(crate) client_timeout: Duration,
     phase: watch::Sender<Phase>,
     /// A permit for each large body in memory.
     pub(crate) uploads: Arc<Semaphore>,
@@ -79,6 +81,7 @@ impl ServerState {
             gpus: GpuMetrics::new(),
             fallback: options.fallback.clone(),
             responses: Mutex::default(),
+            client_timeout: options.client_timeout,
             phase: watch::Sender::new(Phase::Serving),
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             blocking: Arc::new(Semaphore::new(BLOCKING_THREADS)),

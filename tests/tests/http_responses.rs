@@ -73,10 +73,10 @@ fn responses_are_those_of_chat_completions() {
     let server = serve("responses-thinking", THINKING);
     let response = created(
         &server,
-        &json!({"instructions": "Be brief.", "metadata": {"a": "b"}, "max_output_tokens": 20}),
+        &json!({"instructions": "Be brief.", "metadata": {"a": "b"}, "max_output_tokens": 20, "ignore_eos": true}),
     );
     let chat = json!({
-        "model": "tiny", "seed": 5, "max_tokens": 20,
+        "model": "tiny", "seed": 5, "max_tokens": 20, "ignore_eos": true,
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How is it?"}],
     });
     let (_, chat) = server.post("/v1/chat/completions", &chat);

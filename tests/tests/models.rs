@@ -11,6 +11,8 @@ mod gguf_readers;
 mod gradients;
 mod http;
 mod http_chat;
+mod http_clients;
+mod http_hostile;
 mod http_inference_protocol;
 mod http_load;
 mod http_ollama;

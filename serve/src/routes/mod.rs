@@ -9,7 +9,7 @@ mod table;
 use std::sync::{Arc, Mutex};
 
 use hyper::body::Incoming;
-use hyper::header::HeaderValue;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
 
@@ -35,9 +35,15 @@ pub(crate) async fn answer(state: Arc<ServerState>, request: Request<Incoming>) 
     let log = state.access_log.as_ref();
     let mut log = log.map(|log| LogEntry::new(log, &id, request.method().as_str(), request.headers()));
     let cross_origin = guard::cross_origin_headers(&state.guard, request.headers());
-    let mut response = match guard::is_preflight(&request) {
-        true => guard::answer_preflight(&state.guard, request.headers()),
-        false => dispatch(state, request, log.as_mut()).await,
+    let mut response = if let Err(error) = guard::check_framing(request.headers()) {
+        let mut response = error.response(error_format(request.uri().path()));
+        // What follows may be no request.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+    } else if guard::is_preflight(&request) {
+        guard::answer_preflight(&state.guard, request.headers())
+    } else {
+        dispatch(state, request, log.as_mut()).await
     };
     let headers = response.headers_mut();
     headers.extend(cross_origin);
