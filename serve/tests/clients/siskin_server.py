@@ -2,11 +2,19 @@
 
 import base64
 import hashlib
+import json
 import re
 import signal
 import subprocess
 import time
 import urllib.request
+
+
+def json_lines(program, *arguments):
+    """Returns the JSON that a command of the program prints, one value per line."""
+    command = [program, "--quiet", *arguments]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [json.loads(line) for line in output.splitlines()]
 
 
 class Server:
