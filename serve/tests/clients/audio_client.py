@@ -1,6 +1,6 @@
 """Runs `siskin serve` and transcribes speech with OpenAI's Python package.
 
-    python audio_client.py SISKIN WHISPER
+    python audio_client.py SISKIN SMOLLM2 MINILM WHISPER
 
 All formats of the response have the text of the program's own `transcribe` command.
 """
@@ -14,7 +14,7 @@ import wave
 import openai
 import siskin_server
 
-SISKIN, WHISPER = sys.argv[1:3]
+SISKIN, _, _, WHISPER = sys.argv[1:5]
 SPEECH = pathlib.Path(__file__).parents[3] / "tests/data/speech/english.wav"
 
 
