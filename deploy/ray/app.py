@@ -1,8 +1,10 @@
 """A Ray Serve application whose replicas each run `siskin serve` and pass requests on to it.
 
-    MODEL=/models/smollm2.gguf serve run deploy.ray.app:app
+    cd deploy/ray && MODEL=/models/smollm2.gguf serve run app:app
 
-Ray adds and removes replicas by the number of requests that run. Settings are environment variables:
+Ray adds and removes replicas by the number of requests that run. If other machines reach its proxy, the servers need
+`--api-key-file`, and for their chat page `--allow-origin` with the address of the proxy. Settings are environment
+variables:
 
     SISKIN          the program, `siskin`
     MODEL           the model file

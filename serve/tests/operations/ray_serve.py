@@ -6,6 +6,7 @@ No request fails meanwhile, and all replicas give the same texts.
 """
 
 import json
+import logging
 import os
 import pathlib
 import socket
@@ -145,6 +146,7 @@ def main():
         )
         try:
             port = free_port()
+            logging.getLogger("ray.serve").setLevel(logging.ERROR)
             serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config={"log_level": "ERROR"})
             serve.run(app.app)
             check(f"http://127.0.0.1:{port}")
