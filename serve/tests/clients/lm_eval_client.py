@@ -15,7 +15,7 @@ import tempfile
 # lm-eval keeps the tasks' items in a cache, and must not look for anything on the internet.
 CACHE = tempfile.mkdtemp()
 os.environ |= {"HF_HOME": CACHE, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-os.environ |= {"OPENAI_API_KEY": "none", "TQDM_DISABLE": "1", "LMEVAL_LOG_LEVEL": "ERROR"}
+os.environ |= {"OPENAI_API_KEY": "none", "TQDM_DISABLE": "1", "LMEVAL_LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error"}
 
 import lm_eval
 import numpy
