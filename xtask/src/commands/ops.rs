@@ -25,7 +25,7 @@ const SCRIPTS: [&str; 4] = [
 const CLIENT_SCRIPTS: [ClientScript; 2] = [
     ClientScript {
         path: "serve/tests/operations/ray_serve.py",
-        environment: Some("clients"),
+        environment: Some("ray"),
         installs: &[("ray.serve, httpx", &["ray[serve]==2.60.0", "httpx==0.28.1"])],
     },
     ClientScript {
