@@ -84,7 +84,7 @@ pub(crate) async fn embed(
     model.metrics.record_prompt(token_count);
     call.client.count_tokens(token_count);
     let outcome = poll_fn(|context| embedding.poll_vectors(context)).await.map_err(ApiError::from);
-    model.metrics.record_task(outcome.is_ok(), start.elapsed());
+    model.metrics.record_task(outcome.as_ref().err(), start.elapsed());
     admitted.end(outcome.as_ref().err());
     Ok(Embeddings { vectors: outcome?, token_count })
 }

@@ -224,6 +224,8 @@ impl From<Error> for ApiError {
             ErrorKind::TooLong => Self {
                 param: Some(error.location().to_owned()),
                 code: Some("context_length_exceeded"),
+                // Clients look for the beginning of OpenAI's message.
+                message: format!("this model's maximum context length is exceeded: {message}"),
                 ..bad_request
             },
             // Of the engine, not of its queue.

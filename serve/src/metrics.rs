@@ -102,9 +102,12 @@ impl ModelMetrics {
         self.generated_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
     }
 
-    /// Counts a request for embeddings, classes, translations and the like.
-    pub(crate) fn record_task(&self, is_ok: bool, elapsed: Duration) {
-        self.finish(if is_ok { "stop" } else { "error" });
+    /// Counts a request for embeddings, classes, translations and the like. Errors of clients do not count.
+    pub(crate) fn record_task(&self, error: Option<&ApiError>, elapsed: Duration) {
+        if error.is_some_and(|error| !error.is_of_server()) {
+            return;
+        }
+        self.finish(if error.is_none() { "stop" } else { "error" });
         self.request_latency.observe(elapsed);
     }
 

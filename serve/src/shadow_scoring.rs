@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
-    ClientId, GenerationEvent, GenerationRequest, PromptInput, PromptToken, RequestClass, Speculation,
+    ClientId, GenerationEvent, GenerationRequest, PromptInput, RequestClass, ScoredToken, Speculation,
     StreamEnd,
 };
 
@@ -37,7 +37,7 @@ async fn score(
     state: &ServerState,
     model: &RegisteredModel,
     sample: &QualitySample,
-) -> Option<Vec<PromptToken>> {
+) -> Option<Vec<ScoredToken>> {
     let id = model.decoder().ok()?;
     let mut tokens = [sample.prompt.as_slice(), &sample.answer].concat();
     tokens.truncate(model.context_length.saturating_sub(1));

@@ -22,7 +22,7 @@ pub(crate) async fn run_on_worker<T: Send + 'static, R: Send + 'static>(
     let outcome = workers.run(move |worker| Ok(work(worker).map_err(locate))).await;
     let outcome =
         outcome.inspect_err(|error| model.metrics.record_refusal(error)).and_then(|outcome| outcome);
-    model.metrics.record_task(outcome.is_ok(), start.elapsed());
+    model.metrics.record_task(outcome.as_ref().err(), start.elapsed());
     admitted.end(outcome.as_ref().err());
     outcome
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use siskin::FinishReason;
 use siskin::sample::SampledToken;
 use siskin::serving::{
-    CacheSalt, GenerationEvent, GenerationRequest, GenerationStream, PromptInput, PromptToken, RequestClass,
+    CacheSalt, GenerationEvent, GenerationRequest, GenerationStream, PromptInput, RequestClass, ScoredToken,
     Speculation, StreamEnd, StreamTimes, StreamUsage,
 };
 
@@ -58,7 +58,7 @@ impl Choice {
 pub(crate) enum ChoiceEvent {
     /// The tokens of the prompt from the second on.
     Prompt {
-        tokens: Vec<PromptToken>,
+        tokens: Vec<ScoredToken>,
     },
     Token {
         token: SampledToken,
@@ -67,6 +67,8 @@ pub(crate) enum ChoiceEvent {
     },
     End {
         text: String,
+        /// The end token, if there is one and log-probabilities are enabled.
+        end_token: Option<Box<ScoredToken>>,
         finish_reason: &'static str,
         times: StreamTimes,
     },
@@ -172,7 +174,7 @@ impl Choices {
                     self.model.metrics.record_token(gap);
                     Ok((index, ChoiceEvent::Token { token, text, top }))
                 }
-                GenerationEvent::End { text, end, usage: own, times } => {
+                GenerationEvent::End { text, end_token, end, usage: own, times } => {
                     choice.has_ended = true;
                     // Further choices find the prompt of the first.
                     if index % self.per_prompt == 0 {
@@ -189,8 +191,9 @@ impl Choices {
                         });
                     }
                     self.model.metrics.record_end(name, times);
-                    finish_reason
-                        .map(|finish_reason| (index, ChoiceEvent::End { text, finish_reason, times }))
+                    finish_reason.map(|finish_reason| {
+                        (index, ChoiceEvent::End { text, end_token, finish_reason, times })
+                    })
                 }
             };
             if let Err(error) = &event {

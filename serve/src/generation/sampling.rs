@@ -34,6 +34,8 @@ const IGNORED: [&str; 5] =
 #[serde(default, deny_unknown_fields)]
 struct StreamOptions {
     include_usage: Option<bool>,
+    /// The usage so far in every chunk, as in vLLM.
+    continuous_usage_stats: Option<bool>,
     /// Padding against side channels on a network: without effect on loopback.
     include_obfuscation: Option<bool>,
 }
@@ -43,6 +45,8 @@ struct StreamOptions {
 pub(crate) struct Streaming {
     pub(crate) is_on: bool,
     pub(crate) include_usage: bool,
+    /// Every chunk has the usage so far.
+    pub(crate) has_continuous_usage: bool,
 }
 
 impl Streaming {
@@ -52,8 +56,10 @@ impl Streaming {
         if options.is_some() && !is_on {
             return Err(ApiError::invalid("stream_options", "requires `stream`"));
         }
-        let include_usage = options.and_then(|options| options.include_usage).unwrap_or(false);
-        Ok(Self { is_on, include_usage })
+        let options = options.unwrap_or_default();
+        let include_usage = options.include_usage.unwrap_or(false);
+        let has_continuous_usage = include_usage && options.continuous_usage_stats.unwrap_or(false);
+        Ok(Self { is_on, include_usage, has_continuous_usage })
     }
 }
 

@@ -217,7 +217,7 @@ impl ResponseRenderer {
                 }
                 (text, None)
             }
-            ChoiceEvent::End { text, finish_reason, times } => {
+            ChoiceEvent::End { text, finish_reason, times, .. } => {
                 (text, Some(ResponseEnd { reason: finish_reason, times }))
             }
         };

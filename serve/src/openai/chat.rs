@@ -77,7 +77,7 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
     let role = json!({"role": "assistant", "content": ""});
     let roles = (0..choices.count()).map(|index| renderer.chunk(&choices, index, &role, Value::Null, None));
     let mut roles = roles.collect();
-    let renderer = UsageChunks::new(renderer, streaming.include_usage, &mut roles);
+    let renderer = UsageChunks::new(renderer, streaming, &choices, &mut roles);
     let chunks = ChunkStream::new(choices, renderer, roles);
     Ok(response::stream(EventStream::new(StreamFormat::OpenAiEvents, Box::new(chunks))))
 }

@@ -81,7 +81,7 @@ pub(crate) async fn answer(mut call: Call) -> Result<Response, ApiError> {
         return renderer.whole(choices).await;
     }
     let mut first = renderer.echoed_chunks(&choices);
-    let renderer = UsageChunks::new(renderer, streaming.include_usage, &mut first);
+    let renderer = UsageChunks::new(renderer, streaming, &choices, &mut first);
     let chunks = ChunkStream::new(choices, renderer, first);
     Ok(response::stream(EventStream::new(StreamFormat::OpenAiEvents, Box::new(chunks))))
 }
@@ -163,7 +163,16 @@ impl CompletionRenderer {
                 }
                 (text, None)
             }
-            ChoiceEvent::End { text, finish_reason, .. } => (text, Some(finish_reason)),
+            ChoiceEvent::End { text, end_token, finish_reason, .. } => {
+                // Evaluation tools expect one entry for each token that was sampled.
+                if let (Some(end), Some(log_probabilities)) =
+                    (end_token, self.log_probabilities.get_mut(index))
+                {
+                    let tokenizer = choices.model().model.tokenizer().ok();
+                    log_probabilities.push(tokenizer, end.token, &end.top);
+                }
+                (text, Some(finish_reason))
+            }
         }
     }
 

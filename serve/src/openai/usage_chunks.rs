@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use siskin::serving::StreamUsage;
 
 use crate::error::{ApiError, ErrorFormat};
-use crate::generation::{ChoiceEvent, Choices, ChunkRenderer};
+use crate::generation::{ChoiceEvent, Choices, ChunkRenderer, Streaming};
 
 /// Returns the `usage` object.
 pub(super) fn usage_object(usage: StreamUsage) -> Value {
@@ -31,21 +31,30 @@ pub(super) trait ChoiceRenderer: Send {
 /// Chunks that end with one with the usage, if the request wants it.
 pub(super) struct UsageChunks<R> {
     renderer: R,
-    include_usage: bool,
+    streaming: Streaming,
 }
 
 impl<R: ChoiceRenderer> UsageChunks<R> {
     /// Creates a renderer of a stream that begins with `first`.
-    pub(super) fn new(renderer: R, include_usage: bool, first: &mut VecDeque<Value>) -> Self {
-        let own = Self { renderer, include_usage };
-        own.mark(first, 0);
+    pub(super) fn new(
+        renderer: R,
+        streaming: Streaming,
+        choices: &Choices,
+        first: &mut VecDeque<Value>,
+    ) -> Self {
+        let own = Self { renderer, streaming };
+        own.mark(choices, first, 0);
         own
     }
 
-    /// Sets the usage of the chunks from `start` on to null, if that of the last one is not.
-    fn mark(&self, chunks: &mut VecDeque<Value>, start: usize) {
-        if self.include_usage {
-            chunks.iter_mut().skip(start).for_each(|chunk| chunk["usage"] = Value::Null);
+    /// Sets the usage of the chunks from `start` on, if that of the last one is not null: to null, or to the usage so far.
+    fn mark(&self, choices: &Choices, chunks: &mut VecDeque<Value>, start: usize) {
+        if self.streaming.include_usage {
+            let usage = match self.streaming.has_continuous_usage {
+                true => usage_object(choices.usage()),
+                false => Value::Null,
+            };
+            chunks.iter_mut().skip(start).for_each(|chunk| chunk["usage"] = usage.clone());
         }
     }
 }
@@ -54,11 +63,11 @@ impl<R: ChoiceRenderer> ChunkRenderer for UsageChunks<R> {
     fn render(&mut self, choices: &Choices, index: usize, event: ChoiceEvent, chunks: &mut VecDeque<Value>) {
         let start = chunks.len();
         self.renderer.render(choices, index, event, chunks);
-        self.mark(chunks, start);
+        self.mark(choices, chunks, start);
     }
 
     fn finish(&mut self, choices: &Choices, chunks: &mut VecDeque<Value>) {
-        if self.include_usage {
+        if self.streaming.include_usage {
             let mut chunk = self.renderer.empty_chunk(choices);
             chunk["usage"] = usage_object(choices.usage());
             chunks.push_back(chunk);

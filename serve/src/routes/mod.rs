@@ -110,20 +110,19 @@ fn error_format(path: &str) -> ErrorFormat {
 fn find(method: &Method, path: &str) -> Result<(&'static HttpRoute, Vec<String>), ApiError> {
     // The server leaves out the body of a response to HEAD.
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    let mut allowed = Vec::new();
-    for route in ROUTES {
-        match path::arguments(route.path, path) {
-            Some(arguments) if route.method.name() == method => {
-                let decoded = arguments.into_iter().map(percent_decoded);
-                return Ok((route, decoded.collect::<Result<_, _>>()?));
-            }
-            Some(_) => allowed.push(route.method.name()),
-            None => {}
-        }
-    }
-    if allowed.is_empty() {
+    // The first template that matches is the most specific one.
+    let template =
+        ROUTES.iter().map(|route| route.path).find(|template| path::arguments(template, path).is_some());
+    let Some(template) = template else {
         return Err(ApiError::rejected(StatusCode::NOT_FOUND, format!("no route {path}")));
+    };
+    let routes = ROUTES.iter().filter(|route| route.path == template);
+    if let Some(route) = routes.clone().find(|route| route.method.name() == method) {
+        let arguments = path::arguments(template, path).unwrap_or_default();
+        let decoded = arguments.into_iter().map(percent_decoded);
+        return Ok((route, decoded.collect::<Result<_, _>>()?));
     }
+    let allowed: Vec<_> = routes.map(|route| route.method.name()).collect();
     let allowed = allowed.join(", ");
     Err(ApiError::method_not_allowed(format!("{path} takes {allowed}, not {method}"), allowed))
 }
@@ -143,6 +142,8 @@ mod tests {
         assert!(found(Method::GET, "/v1/chat/completions").is_err());
         assert!(found(Method::POST, "/v1/chat/completions/").is_err());
         assert!(found(Method::GET, "/v1/models/%zz").is_err());
+        let error = found(Method::GET, "/v2/models/a/generate").unwrap_err();
+        assert!(error.message().contains("takes POST, not GET"), "{}", error.message());
     }
 
     #[test]

@@ -69,7 +69,15 @@ fn operation(route: &HttpRoute) -> Value {
 }
 
 fn responses(route: &HttpRoute) -> Value {
+    let error = match route.error_format {
+        ErrorFormat::OpenAi => "Error",
+        ErrorFormat::Message => "ErrorMessage",
+    };
+    let error = |description| json!({"description": description, "content": {"application/json": {"schema": reference(error)}}});
     let content = match route.response {
+        ResponseKind::NotImplemented => {
+            return json!({"501": error("Not supported"), "default": error("An error")});
+        }
         ResponseKind::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
         ResponseKind::JsonOrEvents(whole, chunk) => json!({
             "application/json": {"schema": reference(whole)},
@@ -87,14 +95,7 @@ fn responses(route: &HttpRoute) -> Value {
         }),
         ResponseKind::Text(media_type) => json!({media_type: {"schema": {"type": "string"}}}),
     };
-    let error = match route.error_format {
-        ErrorFormat::OpenAi => "Error",
-        ErrorFormat::Message => "ErrorMessage",
-    };
-    json!({
-        "200": {"description": "Success", "content": content},
-        "default": {"description": "An error", "content": {"application/json": {"schema": reference(error)}}},
-    })
+    json!({"200": {"description": "Success", "content": content}, "default": error("An error")})
 }
 
 fn events(schema: &str) -> Value {

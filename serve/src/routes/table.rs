@@ -74,6 +74,8 @@ pub(super) enum ResponseKind {
     JsonOrTensors(&'static str),
     /// JSON of the schema with this name, or text, as the request says.
     JsonOrText(&'static str),
+    /// Always an error: what the route is for is not supported.
+    NotImplemented,
 }
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
@@ -138,6 +140,10 @@ impl HttpRoute {
     /// Errors are objects with a message.
     const fn with_plain_errors(self) -> Self {
         Self { error_format: ErrorFormat::Message, ..self }
+    }
+
+    const fn not_implemented(self) -> Self {
+        self.returns(ResponseKind::NotImplemented)
     }
 
     const fn with_query(self, query: &'static [&'static str]) -> Self {
@@ -289,18 +295,23 @@ pub(super) static ROUTES: &[HttpRoute] = &[
     .returns(ResponseKind::Json("OllamaEmbedding"))
     .with_plain_errors(),
     HttpRoute::post("/api/pull", "Ollama", "Not supported", |call| Box::pin(ollama::unsupported::pull(call)))
+        .not_implemented()
         .with_plain_errors(),
     HttpRoute::post("/api/push", "Ollama", "Not supported", |call| Box::pin(ollama::unsupported::push(call)))
+        .not_implemented()
         .with_plain_errors(),
     HttpRoute::post("/api/create", "Ollama", "Not supported", |call| {
         Box::pin(ollama::unsupported::create(call))
     })
+    .not_implemented()
     .with_plain_errors(),
     HttpRoute::post("/api/copy", "Ollama", "Not supported", |call| Box::pin(ollama::unsupported::copy(call)))
+        .not_implemented()
         .with_plain_errors(),
     HttpRoute::delete("/api/delete", "Ollama", "Not supported", |call| {
         Box::pin(ollama::unsupported::delete(call))
     })
+    .not_implemented()
     .with_plain_errors(),
     HttpRoute::get("/v2", "inference", "Describe the server", |call| Box::pin(metadata::server(call)))
         .public()
@@ -372,10 +383,12 @@ pub(super) static ROUTES: &[HttpRoute] = &[
     HttpRoute::post("/v2/repository/models/{model}/load", "inference", "Not supported", |call| {
         Box::pin(repository::load(call))
     })
+    .not_implemented()
     .with_plain_errors(),
     HttpRoute::post("/v2/repository/models/{model}/unload", "inference", "Not supported", |call| {
         Box::pin(repository::unload(call))
     })
+    .not_implemented()
     .with_plain_errors(),
     HttpRoute::get("/health", "operation", "Whether the server takes requests", |call| {
         Box::pin(health::ready(call))

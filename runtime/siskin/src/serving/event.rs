@@ -13,7 +13,7 @@ pub enum GenerationEvent {
     /// [`GenerationRequest::prompt_log_probabilities`](super::GenerationRequest::prompt_log_probabilities).
     Prompt {
         /// The tokens of the prompt from the second on.
-        tokens: Vec<PromptToken>,
+        tokens: Vec<ScoredToken>,
     },
     /// A token was generated.
     Token {
@@ -30,6 +30,8 @@ pub enum GenerationEvent {
     End {
         /// The text that was held back.
         text: String,
+        /// The end token, if the request ended with one and log-probabilities are enabled. It is none of the response.
+        end_token: Option<Box<ScoredToken>>,
         /// Why the request ended.
         end: StreamEnd,
         /// What it used.
@@ -39,9 +41,9 @@ pub enum GenerationEvent {
     },
 }
 
-/// A token of a prompt, given the tokens before it.
+/// A token and its log-probability, given the tokens before it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PromptToken {
+pub struct ScoredToken {
     /// The token and its log-probability.
     pub token: SampledToken,
     /// The most likely tokens in its place, if enabled in the sampler options.

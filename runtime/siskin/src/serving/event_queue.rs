@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::event::{GenerationEvent, PromptToken, StreamEnd, StreamTimes, StreamUsage};
+use super::event::{GenerationEvent, ScoredToken, StreamEnd, StreamTimes, StreamUsage};
 use super::wake::WakerSlot;
 use crate::sample::SampledToken;
 use siskin_scheduler::speculation::MAX_DRAFTS;
@@ -31,7 +31,7 @@ pub(super) struct EventQueue {
 }
 
 struct QueuedEvents {
-    prompt: Option<Vec<PromptToken>>,
+    prompt: Option<Vec<ScoredToken>>,
     tokens: VecDeque<QueuedToken>,
     /// The texts of these tokens, one after the other.
     text: VecDeque<u8>,
@@ -68,7 +68,7 @@ impl EventQueue {
     }
 
     /// Sets the scores of the prompt, before any token.
-    pub(super) fn set_prompt(&self, tokens: Vec<PromptToken>) {
+    pub(super) fn set_prompt(&self, tokens: Vec<ScoredToken>) {
         self.lock().prompt = Some(tokens);
         self.length.fetch_add(1, Ordering::Release);
         self.reader.wake();
@@ -86,9 +86,16 @@ impl EventQueue {
     }
 
     /// Appends the last event.
-    pub(super) fn end(&self, text: &str, end: StreamEnd, usage: StreamUsage, times: StreamTimes) {
+    pub(super) fn end(
+        &self,
+        text: &str,
+        end_token: Option<Box<ScoredToken>>,
+        end: StreamEnd,
+        usage: StreamUsage,
+        times: StreamTimes,
+    ) {
         let mut events = self.lock();
-        events.end = Some(GenerationEvent::End { text: text.to_owned(), end, usage, times });
+        events.end = Some(GenerationEvent::End { text: text.to_owned(), end_token, end, usage, times });
         self.length.fetch_add(1, Ordering::Release);
         drop(events);
         self.reader.wake();

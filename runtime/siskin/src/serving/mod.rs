@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 pub use embedding::{EmbeddingRequest, EncoderId};
-pub use event::{GenerationEvent, PromptToken, StreamEnd, StreamTimes, StreamUsage};
+pub use event::{GenerationEvent, ScoredToken, StreamEnd, StreamTimes, StreamUsage};
 pub use request::{GenerationRequest, PromptInput};
 pub use siskin_scheduler::engine::{
     Drive, ModelId, PassTimes, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,
@@ -413,6 +413,7 @@ impl Engine {
             usage: StreamUsage { prompt_tokens: tokens.len(), ..StreamUsage::default() },
             submitted,
             times: StreamTimes::default(),
+            end_token: None,
             has_ended: false,
         };
         let spec = RequestSpec {

@@ -62,6 +62,7 @@ impl GenerationStream {
     fn canceled(&self) -> GenerationEvent {
         GenerationEvent::End {
             text: String::new(),
+            end_token: None,
             end: StreamEnd::Canceled,
             usage: StreamUsage {
                 prompt_tokens: self.queue.prompt_tokens,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::event::{StreamEnd, StreamTimes, StreamUsage};
+use super::event::{ScoredToken, StreamEnd, StreamTimes, StreamUsage};
 use super::event_queue::EventQueue;
 use super::prompt_scores::PromptScorer;
 use crate::model::Model;
@@ -32,6 +32,8 @@ pub(super) struct StreamSampler {
     pub usage: StreamUsage,
     pub submitted: Instant,
     pub times: StreamTimes,
+    /// The end token, for the last event.
+    pub end_token: Option<Box<ScoredToken>>,
     pub has_ended: bool,
 }
 
@@ -40,7 +42,8 @@ impl StreamSampler {
     fn end(&mut self, end: StreamEnd) {
         self.has_ended = true;
         let times = StreamTimes { end: self.submitted.elapsed(), ..self.times };
-        self.queue.end(self.stream.finish().text, end, self.usage, times);
+        let end_token = self.end_token.take();
+        self.queue.end(self.stream.finish().text, end_token, end, self.usage, times);
     }
 
     /// Appends the event of a token. Returns whether it completes a stop string.
@@ -92,6 +95,9 @@ impl RequestSampler for StreamSampler {
         let time = self.submitted.elapsed();
         self.times.first_token.get_or_insert(time);
         if self.model.end_ids().contains(&token.id) {
+            if !token.log_probability.is_nan() {
+                self.end_token = Some(Box::new(ScoredToken { token, top: self.sampler.top().to_vec() }));
+            }
             self.end(StreamEnd::Finished(FinishReason::Eos));
             return Ok(Sampled::End);
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use siskin::serving::{CacheSalt, PromptToken};
+use siskin::serving::{CacheSalt, ScoredToken};
 use tokio::sync::Notify;
 
 pub(crate) use means::write_metrics;
@@ -81,7 +81,7 @@ impl QualityMonitor {
 
     /// Records a sample and the scores of its tokens from the second on, prompt and answer; `None` if they could not be
     /// computed.
-    pub(crate) fn record(&self, sample: &QualitySample, scored: Option<&[PromptToken]>) {
+    pub(crate) fn record(&self, sample: &QualitySample, scored: Option<&[ScoredToken]>) {
         // The first token has no score.
         let parts = scored.and_then(|scored| scored.split_at_checked(sample.prompt.len().saturating_sub(1)));
         let Some((prompt, answer)) = parts else {
