@@ -13,6 +13,7 @@ mod convert;
 mod device;
 mod doctor;
 mod draft;
+mod drift_baseline;
 mod embed;
 mod env;
 mod export;
@@ -86,6 +87,7 @@ enum Command {
     Logits(logits::Args),
     Perplexity(perplexity::Args),
     Gate(gate::Args),
+    DriftBaseline(drift_baseline::Args),
     Bench(bench::Args),
     BenchServe(bench_serve::Args),
     ApiKey(api_key::Args),
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
         Command::Logits(args) => logits::command(args, &open),
         Command::Perplexity(args) => perplexity::command(args, &open),
         Command::Gate(args) => gate::command(args, &open),
+        Command::DriftBaseline(args) => drift_baseline::command(args, &open),
         Command::Bench(args) => bench::command(args, &open),
         Command::BenchServe(args) => bench_serve::command(args, open.quiet),
         Command::ApiKey(args) => api_key::command(args),

@@ -126,7 +126,7 @@ impl Scores {
 }
 
 /// Returns the negative log-likelihood of `target`, in nats.
-fn surprise(logits: &[f32], target: u32) -> f64 {
+pub(crate) fn surprise(logits: &[f32], target: u32) -> f64 {
     let logit = logits.get(target as usize).copied().unwrap_or(f32::NEG_INFINITY);
     total(logits) - f64::from(logit)
 }

@@ -64,6 +64,10 @@ pub(crate) struct Args {
     /// (perplexity, entropy, repetition); texts are not kept
     #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = share, help_heading = "HTTP")]
     quality_sample: f64,
+    /// What prompts of a model usually look like, as `siskin drift-baseline` writes it: metrics say how much those of requests
+    /// differ; repeatable. With several models, NAME is one of them
+    #[arg(long, value_name = "[NAME=]FILE", help_heading = "HTTP")]
+    drift_baseline: Vec<String>,
     /// How often the outputs of all models are compared with those that their files record, or that they had at first, in
     /// minutes; 0: never
     #[arg(long, default_value_t = 60, value_name = "MINUTES", help_heading = "HTTP")]
@@ -118,7 +122,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "agent_check", "quality_sample", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "agent_check", "quality_sample", "drift_baseline", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -68,6 +68,6 @@ pub use access_log::AccessLog;
 pub use clients::{ApiKeys, NewApiKey};
 pub use listener::{Server, ShutdownHandle};
 pub use models::ServedModel;
-pub use operations::OperationLog;
+pub use operations::{BaselinePrompt, DriftBaseline, OperationLog};
 pub use options::ServerOptions;
 pub use tls::TlsFiles;

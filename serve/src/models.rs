@@ -15,8 +15,10 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::metrics::gpu::GpuMetrics;
 use crate::metrics::{self, ModelMetrics, NamedMetrics};
+use crate::operations::DriftBaseline;
 use crate::operations::aliases::Aliases;
 use crate::operations::degradation::DegradationLevel;
+use crate::operations::drift::{self, DriftMonitor};
 use crate::operations::health::ModelHealth;
 use crate::operations::quality::{self, QualityMonitor};
 use crate::options::ServerOptions;
@@ -34,13 +36,22 @@ pub struct ServedModel {
     pub model: Model,
     /// The options of a decoder.
     pub options: ServedModelOptions,
+    /// What prompts of a decoder usually look like: metrics say how much those of requests differ. `None`: there are no such
+    /// metrics.
+    pub drift_baseline: Option<DriftBaseline>,
 }
 
 impl ServedModel {
     /// Creates a model with default options.
     pub fn new(name: impl Into<String>, model: Model) -> Self {
         let version = model.identity()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { name: name.into(), version, model, options: ServedModelOptions::default() }
+        Self {
+            name: name.into(),
+            version,
+            model,
+            options: ServedModelOptions::default(),
+            drift_baseline: None,
+        }
     }
 }
 
@@ -66,6 +77,8 @@ pub(crate) struct RegisteredModel {
     /// Shared by a model and its adapters.
     pub(crate) health: Arc<ModelHealth>,
     pub(crate) quality: QualityMonitor,
+    /// Shared by a model and its adapters.
+    pub(crate) drift: Option<Arc<DriftMonitor>>,
 }
 
 /// What requests a model can answer.
@@ -99,10 +112,13 @@ impl ModelRegistry {
         })?;
         let (share, samples) = (options.quality_sample, Arc::<Notify>::default());
         let mut models: Vec<Arc<RegisteredModel>> = Vec::new();
-        for ServedModel { name, version, model, options } in served {
+        for ServedModel { name, version, model, options, drift_baseline } in served {
             let (task, context_length) = register(&engine, &model, &options)
                 .map_err(|error| error.within(&format!("model {name}")))?;
             let health = Arc::new(ModelHealth::new());
+            let drift =
+                drift_baseline.map(|baseline| DriftMonitor::new(baseline, model.clone())).transpose()?;
+            let drift = drift.map(Arc::new);
             let adapters = model.adapters().map(|adapter| (adapter.to_owned(), Some(name.clone())));
             for (name, parent) in std::iter::once((name.clone(), None)).chain(adapters) {
                 if models.iter().any(|known| known.name == name) {
@@ -130,6 +146,7 @@ impl ModelRegistry {
                     metrics: ModelMetrics::default(),
                     health: Arc::clone(&health),
                     quality: QualityMonitor::new(share, Arc::clone(&samples)),
+                    drift: drift.clone(),
                 }));
             }
         }
@@ -245,6 +262,8 @@ impl ModelRegistry {
         self.aliases.write_metrics(&mut page);
         let labels = |model: &RegisteredModel| model_labels(&model.name, &model.version);
         quality::write_metrics(self.all().map(|model| (labels(model), &model.quality)), &mut page);
+        let drift = self.base_models().filter_map(|model| Some((labels(model), &**model.drift.as_ref()?)));
+        drift::write_metrics(drift, &mut page);
         page
     }
 }

@@ -1,4 +1,4 @@
-//! Scores a sample of the responses again, for the metrics of quality, when nothing else runs.
+//! Scores a sample of the responses again, for the metrics of quality and drift, when nothing else runs.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,7 +24,11 @@ pub(crate) async fn score_samples(state: Arc<ServerState>) {
             let Some(sample) = model.quality.pop() else { continue };
             is_idle = false;
             let scored = score(&state, model, &sample).await;
-            model.quality.record(&sample, scored.as_deref());
+            let log_probability = model.quality.record(&sample, scored.as_deref());
+            // Adapters compute others than the model of the baseline.
+            if let (Some(value), Some(drift), None) = (log_probability, &model.drift, &model.parent) {
+                drift.observe_log_probability(value);
+            }
         }
         if is_idle {
             state.models.wait_for_samples().await;

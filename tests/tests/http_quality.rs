@@ -4,7 +4,7 @@
 
 use crate::http::{Running, completion, request, tiny};
 use crate::http_rollout::wait_until;
-use siskin_serve::{ServedModel, ServerOptions};
+use siskin_serve::{BaselinePrompt, DriftBaseline, ServedModel, ServerOptions};
 
 /// A model whose prompts can be scored.
 fn scored() -> ServedModel {
@@ -78,4 +78,45 @@ fn samples_wait_for_other_requests_and_few_are_kept() {
     wait_until("samples wait", || {
         count("siskin_quality_samples_total") + count("siskin_quality_samples_dropped_total") == 131.0
     });
+}
+
+/// Prompts with tokens from `first` on, more of small ones.
+fn prompts(seed: u64, first: u32) -> Vec<Vec<u32>> {
+    let mut state = seed;
+    let mut random = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    (0..768)
+        .map(|_| (0..8 + random(24)).map(|_| first + random(60).min(random(60)) as u32).collect())
+        .collect()
+}
+
+#[test]
+fn prompts_that_differ_from_the_baseline_are_noticed() {
+    let known: Vec<BaselinePrompt> =
+        prompts(1, 10).into_iter().map(|tokens| BaselinePrompt { tokens, log_probability: None }).collect();
+    let baseline = DriftBaseline::of(&tiny(), &known).unwrap();
+    for (first, has_drift) in [(10, false), (100, true)] {
+        let mut served = scored();
+        served.drift_baseline = Some(DriftBaseline::parse(&baseline.to_json()).unwrap());
+        let server = Running::serve(ServerOptions::default(), served);
+        let psi = |feature: &str, window: &str| {
+            gauge(&server, "siskin_drift_psi", &format!("feature=\"{feature}\",window=\"{window}\""))
+        };
+        for (index, prompts) in prompts(2, first).chunks(64).enumerate() {
+            assert!(index >= 8 || psi("token_frequency", "1h").is_none(), "there are too few prompts");
+            let mut body = completion(&[], 1, 1);
+            body["prompt"] = serde_json::json!(prompts);
+            assert_eq!(server.post("/v1/completions", &body).0, 200);
+        }
+        for window in ["1h", "24h"] {
+            let frequency = psi("token_frequency", window).unwrap();
+            assert_eq!(frequency > 0.25, has_drift, "{first}: {frequency}");
+            assert!(has_drift || frequency < 0.1, "{frequency}");
+            let length = psi("prompt_length", window).unwrap();
+            assert!(length < 0.1, "{length}");
+            assert_eq!(psi("characters", window), None, "there is no tokenizer");
+        }
+    }
 }

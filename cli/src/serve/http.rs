@@ -10,7 +10,9 @@ use crate::options::{OpenArgs, SamplerArgs};
 use crate::{interrupt, output};
 use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
 use siskin::{Error, KvBudget, Model, Result};
-use siskin_serve::{AccessLog, ApiKeys, OperationLog, ServedModel, Server, ServerOptions, TlsFiles};
+use siskin_serve::{
+    AccessLog, ApiKeys, DriftBaseline, OperationLog, ServedModel, Server, ServerOptions, TlsFiles,
+};
 
 /// How long a request stays whose client does not read.
 const PAUSE_LIMIT: Duration = Duration::from_secs(30);
@@ -52,11 +54,13 @@ pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Re
         return Err(Error::argument("--draft-model, --draft-skip-layers", "require exactly one model"));
     }
     let mut models = Vec::new();
+    let baselines = drift_baselines(args, served)?;
     for ServedModelArg { name, version, path } in served {
         let model = open.model_with_adapters(path, &args.model_args, &args.lora)?;
         let mut served = ServedModel::new(name, model);
         served.options = served_model_options(args, args.draft.open(path, &args.model_args, open)?)?;
         served.version = version.clone().unwrap_or(served.version);
+        served.drift_baseline = baselines.iter().find(|(of, _)| of == name).map(|(_, read)| read.clone());
         models.push(served);
     }
     let names = |model: &ServedModel| {
@@ -75,6 +79,22 @@ pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Re
 fn tls_files(args: &Args) -> Option<TlsFiles> {
     let (certificates, key) = (args.tls_certificates.clone()?, args.tls_key.clone()?);
     Some(TlsFiles { certificates, key })
+}
+
+/// Reads the files of --drift-baseline, with the names of their models.
+fn drift_baselines(args: &Args, served: &[ServedModelArg]) -> Result<Vec<(String, DriftBaseline)>> {
+    let read = |text: &String| {
+        let is_model = |name: &str| served.iter().any(|model| model.name == name);
+        match (text.split_once('=').filter(|(name, _)| is_model(name)), served) {
+            (Some((name, path)), _) => Ok((name.to_owned(), DriftBaseline::read(path)?)),
+            (None, [model]) => Ok((model.name.clone(), DriftBaseline::read(text)?)),
+            (None, _) => Err(Error::argument(
+                "--drift-baseline",
+                "expected NAME=FILE, with the name of a served model",
+            )),
+        }
+    };
+    args.drift_baseline.iter().map(read).collect()
 }
 
 fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModelOptions> {

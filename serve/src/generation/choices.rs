@@ -95,6 +95,7 @@ impl Choices {
         degrade(call, model, &mut variants)?;
         let (salt, is_structured) = sampled_traits(&variants);
         let (engine, adapter) = (call.state.models.engine().clone(), model.adapter_name());
+        let drift = model.drift.clone();
         let submit = move || {
             let mut streams = Vec::with_capacity(count);
             let mut tokenized = Vec::with_capacity(prompts.len());
@@ -107,6 +108,7 @@ impl Choices {
                     // If one fails, those before it are dropped, which cancels them.
                     streams.push(engine.submit(id, request)?);
                 }
+                drift.iter().for_each(|drift| drift.observe_prompt(&tokens));
                 tokenized.push(tokens);
             }
             Ok((streams, tokenized))

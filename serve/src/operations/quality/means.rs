@@ -15,7 +15,7 @@ const NGRAM: usize = 4;
 /// The means over the tokens of a prompt or an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PartScores {
-    log_probability: f64,
+    pub(super) log_probability: f64,
     /// In nats.
     entropy: f64,
 }
@@ -118,6 +118,38 @@ pub(super) fn repetition(tokens: &[u32]) -> Option<f64> {
     (count > 1).then(|| (count - distinct) as f64 / count as f64)
 }
 
+/// The value of a gauge; `None` without samples.
+type GaugeValue = fn(&QualityMeans) -> Option<f64>;
+/// The gauges: name, further label, help.
+const GAUGES: [(&str, &str, &str, GaugeValue); 9] = [
+    ("perplexity", ",part=\"prompt\"", "Perplexity of sampled prompts and answers.", |means| {
+        means.prompt.log_probability.get().map(|value| (-value).exp())
+    }),
+    ("perplexity", ",part=\"answer\"", "", |means| {
+        means.answer.log_probability.get().map(|value| (-value).exp())
+    }),
+    ("log_probability", ",part=\"prompt\"", "Mean log-probability of a token in samples.", |means| {
+        means.prompt.log_probability.get()
+    }),
+    ("log_probability", ",part=\"answer\"", "", |means| means.answer.log_probability.get()),
+    ("entropy", ",part=\"prompt\"", "Mean entropy of the predictions in samples, in nats.", |means| {
+        means.prompt.entropy.get()
+    }),
+    ("entropy", ",part=\"answer\"", "", |means| means.answer.entropy.get()),
+    ("repetition_ratio", "", "Share of repeated sequences of four tokens in sampled answers.", |means| {
+        means.repetition.get()
+    }),
+    ("truncation_ratio", "", "Share of sampled answers that ended at the maximum length.", |means| {
+        means.truncation.get()
+    }),
+    (
+        "incomplete_output_ratio",
+        "",
+        "Share of sampled structured outputs that ended at the maximum length.",
+        |means| means.incomplete.get(),
+    ),
+];
+
 /// Appends the metrics of all models, given their labels, to a page.
 pub(crate) fn write_metrics<'a>(
     models: impl Iterator<Item = (String, &'a QualityMonitor)>,
@@ -127,36 +159,7 @@ pub(crate) fn write_metrics<'a>(
         .filter(|(_, quality)| quality.is_on())
         .map(|(labels, quality)| (labels, *quality.means()))
         .collect();
-    type Of = fn(&QualityMeans) -> Option<f64>;
-    let gauges: [(&str, &str, &str, Of); 9] = [
-        ("perplexity", ",part=\"prompt\"", "Perplexity of sampled prompts and answers.", |means| {
-            means.prompt.log_probability.get().map(|value| (-value).exp())
-        }),
-        ("perplexity", ",part=\"answer\"", "", |means| {
-            means.answer.log_probability.get().map(|value| (-value).exp())
-        }),
-        ("log_probability", ",part=\"prompt\"", "Mean log-probability of a token in samples.", |means| {
-            means.prompt.log_probability.get()
-        }),
-        ("log_probability", ",part=\"answer\"", "", |means| means.answer.log_probability.get()),
-        ("entropy", ",part=\"prompt\"", "Mean entropy of the predictions in samples, in nats.", |means| {
-            means.prompt.entropy.get()
-        }),
-        ("entropy", ",part=\"answer\"", "", |means| means.answer.entropy.get()),
-        ("repetition_ratio", "", "Share of repeated sequences of four tokens in sampled answers.", |means| {
-            means.repetition.get()
-        }),
-        ("truncation_ratio", "", "Share of sampled answers that ended at the maximum length.", |means| {
-            means.truncation.get()
-        }),
-        (
-            "incomplete_output_ratio",
-            "",
-            "Share of sampled structured outputs that ended at the maximum length.",
-            |means| means.incomplete.get(),
-        ),
-    ];
-    for (name, part, help, of) in gauges {
+    for (name, part, help, of) in GAUGES {
         let name = format!("siskin_quality_{name}");
         if !help.is_empty() {
             write_line(page, &format!("# HELP {name} {help}\n# TYPE {name} gauge"));

@@ -81,20 +81,24 @@ impl QualityMonitor {
 
     /// Records a sample and the scores of its tokens from the second on, prompt and answer; `None` if they could not be
     /// computed.
-    pub(crate) fn record(&self, sample: &QualitySample, scored: Option<&[ScoredToken]>) {
+    ///
+    /// Returns the mean log-probability of the prompt.
+    pub(crate) fn record(&self, sample: &QualitySample, scored: Option<&[ScoredToken]>) -> Option<f64> {
         // The first token has no score.
         let parts = scored.and_then(|scored| scored.split_at_checked(sample.prompt.len().saturating_sub(1)));
         let Some((prompt, answer)) = parts else {
             self.means().dropped += 1;
-            return;
+            return None;
         };
+        let prompt = means::score_part(prompt);
         self.means().add(&SampleScores {
-            prompt: means::score_part(prompt),
+            prompt,
             answer: means::score_part(answer),
             repetition: means::repetition(&sample.answer),
             is_truncated: sample.is_truncated,
             is_structured: sample.is_structured,
         });
+        prompt.map(|prompt| prompt.log_probability)
     }
 
     fn means(&self) -> MutexGuard<'_, QualityMeans> {

@@ -1,0 +1,126 @@
+//! Drift: how the prompts of a server differ from those that its model was tested with.
+//!
+//! The histograms of a baseline are compared with those of the prompts of about the last hour and the last day. Nothing but
+//! these histograms is kept.
+
+mod baseline;
+mod characters;
+mod histogram;
+
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use siskin::{Model, Result};
+
+pub use baseline::{BaselinePrompt, DriftBaseline};
+use baseline::{Feature, TokenFrequencies};
+use histogram::WindowHistogram;
+
+/// The windows, by their names in metrics.
+const WINDOWS: [(&str, Duration); 2] =
+    [("1h", Duration::from_secs(3600)), ("24h", Duration::from_secs(24 * 3600))];
+/// Fewer prompts say nothing.
+const MIN_SAMPLES: f64 = 500.0;
+
+/// The prompts of a model, compared with a baseline.
+pub(crate) struct DriftMonitor {
+    start: Instant,
+    model: Model,
+    baseline: DriftBaseline,
+    frequencies: TokenFrequencies,
+    windows: Mutex<Vec<FeatureWindow>>,
+}
+
+struct FeatureWindow {
+    feature: Feature,
+    name: &'static str,
+    histogram: WindowHistogram,
+}
+
+impl DriftMonitor {
+    /// Compares the prompts of `model` with `baseline`.
+    pub(crate) fn new(baseline: DriftBaseline, model: Model) -> Result<Self> {
+        baseline.check(&model)?;
+        let mut windows = Vec::new();
+        for feature in Feature::ALL {
+            let Some(histogram) = baseline.histogram(feature, &model) else { continue };
+            windows.extend(WINDOWS.map(|(name, time_constant)| {
+                let histogram = WindowHistogram::new(histogram.len(), time_constant);
+                FeatureWindow { feature, name, histogram }
+            }));
+        }
+        let frequencies = baseline.frequencies();
+        Ok(Self { start: Instant::now(), model, baseline, frequencies, windows: Mutex::new(windows) })
+    }
+
+    /// Adds a prompt.
+    pub(crate) fn observe_prompt(&self, tokens: &[u32]) {
+        let length = Some(vec![(baseline::length_bin(tokens.len()), 1.0)]);
+        let frequency = self.baseline.frequency_bin(&self.frequencies, tokens).map(|bin| vec![(bin, 1.0)]);
+        let shares = baseline::character_shares(&self.model, tokens);
+        let characters = shares.map(|shares| shares.into_iter().enumerate().collect());
+        for (feature, shares) in [
+            (Feature::PromptLength, length),
+            (Feature::TokenFrequency, frequency),
+            (Feature::Characters, characters),
+        ] {
+            self.add(feature, &shares.unwrap_or_default());
+        }
+    }
+
+    /// Adds the mean log-probability of a prompt that was scored.
+    pub(crate) fn observe_log_probability(&self, value: f64) {
+        let bin = self.baseline.log_probability_bin(value);
+        self.add(Feature::LogProbability, &bin.map_or(Vec::new(), |bin| vec![(bin, 1.0)]));
+    }
+
+    fn add(&self, feature: Feature, shares: &[(usize, f64)]) {
+        if shares.is_empty() {
+            return;
+        }
+        let now = self.start.elapsed();
+        for window in self.windows().iter_mut().filter(|window| window.feature == feature) {
+            window.histogram.add(now, shares.iter().copied());
+        }
+    }
+
+    fn windows(&self) -> MutexGuard<'_, Vec<FeatureWindow>> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the labels of each window of a feature, its number of samples, and its index if there are enough.
+    fn indices(&self) -> Vec<(String, f64, Option<f64>)> {
+        let index = |window: &FeatureWindow| {
+            let labels = format!("feature=\"{}\",window=\"{}\"", window.feature.name(), window.name);
+            let samples = window.histogram.sample_count();
+            let psi = window.histogram.psi(self.baseline.counts(window.feature));
+            (labels, samples, (samples >= MIN_SAMPLES).then_some(psi))
+        };
+        self.windows().iter().map(index).collect()
+    }
+}
+
+/// Appends the metrics of all models, given their labels, to a page.
+pub(crate) fn write_metrics<'a>(models: impl Iterator<Item = (String, &'a DriftMonitor)>, page: &mut String) {
+    let (mut indices, mut samples) = (String::new(), String::new());
+    for (name, drift) in models {
+        for (labels, count, index) in drift.indices() {
+            // A string takes everything.
+            let _ = writeln!(samples, "siskin_drift_samples{{{name},{labels}}} {count}");
+            if let Some(index) = index {
+                let _ = writeln!(indices, "siskin_drift_psi{{{name},{labels}}} {index}");
+            }
+        }
+    }
+    let _ = write!(
+        page,
+        "# HELP siskin_drift_psi Population stability index of prompts against the baseline.\n\
+         # TYPE siskin_drift_psi gauge\n{indices}\
+         # HELP siskin_drift_samples Prompts in the window: the number of equal weight that would say as much.\n\
+         # TYPE siskin_drift_samples gauge\n{samples}"
+    );
+}
+
+#[cfg(test)]
+mod tests;
