@@ -1,6 +1,7 @@
 //! `siskin gate`: whether a model may replace another one.
 
 mod choices;
+mod online;
 mod report;
 mod speed;
 
@@ -16,18 +17,18 @@ use std::path::PathBuf;
 /// Decide whether a model may replace another one, such as its quantized version
 ///
 /// Compares perplexity, predictions, speed and memory of both models on a text. Prints each comparison with its bound; exits
-/// with 0 if all are met, and with 1 if one is not.
+/// with 0 if all are met, and with 1 if one is not. --online compares two running servers instead.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model in use
-    #[arg(long, value_name = "MODEL")]
-    baseline: PathBuf,
+    #[arg(long, value_name = "MODEL", required_unless_present = "online", conflicts_with = "online")]
+    baseline: Option<PathBuf>,
     /// The model that may replace it
-    #[arg(long, value_name = "MODEL")]
-    candidate: PathBuf,
+    #[arg(long, value_name = "MODEL", required_unless_present = "online", conflicts_with = "online")]
+    candidate: Option<PathBuf>,
     /// A text like those that the models process
-    #[arg(long, value_name = "FILE")]
-    data: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "online", conflicts_with = "online")]
+    data: Option<PathBuf>,
     /// Questions with several answers, one JSON object per line: {"context": …, "choices": […], "answer": 0}
     #[arg(long, value_name = "FILE")]
     choices: Option<PathBuf>,
@@ -65,6 +66,8 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    online: online::OnlineArgs,
+    #[command(flatten)]
     model_args: ModelArgs,
 }
 
@@ -75,9 +78,12 @@ struct Pair {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    if args.online.is_given() {
+        return online::command(&args.online, args.json, open.quiet);
+    }
     let pair = Pair {
-        baseline: open.model(&args.baseline, &args.model_args)?,
-        candidate: open.model(&args.candidate, &args.model_args)?,
+        baseline: open.model(required(&args.baseline, "--baseline")?, &args.model_args)?,
+        candidate: open.model(required(&args.candidate, "--candidate")?, &args.model_args)?,
     };
     let (before, after) = (pair.baseline.config().vocabulary, pair.candidate.config().vocabulary);
     if before != after {
@@ -107,13 +113,19 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     }
 }
 
+/// Returns an argument that is missing only with --online.
+fn required<'a>(path: &'a Option<PathBuf>, option: &str) -> Result<&'a PathBuf> {
+    path.as_ref().ok_or_else(|| Error::argument(option, "missing"))
+}
+
 /// Compares perplexities and predictions on the text.
 fn predictions(args: &Args, open: &OpenArgs, pair: &Pair, report: &mut Report) -> Result<()> {
     if args.context < 4 {
         return Err(Error::argument("--context", format!("expected at least 4, got {}", args.context)));
     }
-    let location = args.data.display().to_string();
-    let text = input_path::read(&args.data)?;
+    let data = required(&args.data, "--data")?;
+    let location = data.display().to_string();
+    let text = input_path::read(data)?;
     let tokenizer = pair.baseline.tokenizer()?;
     let options = EncodeOptions { add_special: true, parse_special: false };
     let tokens = tokenizer.encode_bytes(&text, options).map_err(|error| error.within(&location))?;

@@ -3,6 +3,7 @@
 //! - [`Server`] listens on an address and answers until its [`ShutdownHandle`] is used.
 //! - [`ServedModel`] is a model under the name by which requests select it.
 //! - [`load`] measures this and other servers under load.
+//! - [`online_gate`] compares two running servers.
 //!
 //! ```no_run
 //! use siskin_serve::{ServedModel, Server, ServerOptions};
@@ -45,6 +46,7 @@ mod metrics;
 mod models;
 mod multipart;
 mod ollama;
+pub mod online_gate;
 mod openai;
 mod operations;
 mod options;

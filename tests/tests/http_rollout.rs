@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::http::{Running, completion, request, status, tiny};
 use serde_json::{Value, json};
 use siskin::{CpuFeatures, DeviceKind, Model};
+use siskin_serve::online_gate::{
+    OnlineGate, OnlineGateOptions, OnlineReport, OnlineVerdict, disable_traffic,
+};
 use siskin_serve::{ApiKeys, OperationLog, ServedModel, ServerOptions};
 use siskin_tests::golden::{load_from, model};
 use siskin_tests::paths;
@@ -146,6 +150,92 @@ fn agent_checks_follow_the_health_of_models() {
     assert_eq!(agent_check(address), "up 100%\n");
     server.shut_down();
     assert_eq!(agent_check(address), "up 0%\n");
+}
+
+/// Sends requests to both servers until `gate` has a verdict.
+fn online_verdict(stable: &Running, canary: &Running, options: OnlineGateOptions) -> OnlineReport {
+    let gate = OnlineGate::new(&stable.url(), &canary.url(), options).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for server in [stable, canary] {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                for index in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    // A fifth of the prompts has the token that a broken model lacks.
+                    let token = if index % 5 == 0 { 7 } else { 8 };
+                    server.post("/v1/completions", &completion(&[1, token, 3], 1, 2));
+                }
+            });
+        }
+        let report = gate.run(&mut |_| {}).unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        report
+    })
+}
+
+#[test]
+fn canaries_are_compared_with_stable_servers() {
+    let start = |model: Model| {
+        let options = ServerOptions { integrity_interval: None, ..ServerOptions::default() };
+        Running::serve(options, ServedModel::new("tiny", model))
+    };
+    let (stable, broken) = (start(tiny()), start(with_broken_token()));
+    let options = OnlineGateOptions {
+        interval: Duration::from_millis(50),
+        max_time: Duration::from_secs(60),
+        // Both run on one machine beside other tests.
+        max_slow_increase: 0.5,
+        model: Some("tiny".to_owned()),
+        ..OnlineGateOptions::default()
+    };
+    let report = online_verdict(&stable, &broken, options.clone());
+    assert_eq!(report.verdict(), OnlineVerdict::Regression, "{}", report.text());
+    assert!(report.text().contains("REGRESSION  failed requests: "), "{}", report.text());
+    let report = online_verdict(&stable, &start(tiny()), options.clone());
+    assert_eq!(report.verdict(), OnlineVerdict::Passed, "{}", report.text());
+    let other = OnlineGateOptions {
+        model: Some("other".to_owned()),
+        max_time: Duration::from_millis(200),
+        ..options.clone()
+    };
+    let report = online_verdict(&stable, &broken, other);
+    assert_eq!(report.verdict(), OnlineVerdict::Undecided, "{}", report.text());
+    let url = broken.url();
+    drop(broken);
+    let report = OnlineGate::new(&stable.url(), &url, options).unwrap().run(&mut |_| {}).unwrap();
+    assert_eq!(
+        report.verdict(),
+        OnlineVerdict::Regression,
+        "a server that does not answer: {}",
+        report.text()
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn haproxy_sends_no_more_requests_to_a_canary() {
+    let folder = TempFolder::new("http-haproxy");
+    let socket = folder.path().join("haproxy.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    // Answers of HAProxy: without an agent, and without such a server.
+    let answers = ["No agent.\n\n", "\n", "\n", "No such server.\n"];
+    let commands = std::thread::spawn(move || {
+        answers.map(|answer| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut command = String::new();
+            BufReader::new(&stream).read_line(&mut command).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            command
+        })
+    });
+    disable_traffic(&socket, "replicas/canary").unwrap();
+    let error = disable_traffic(&socket, "replicas/other").unwrap_err();
+    assert!(error.to_string().contains("No such server"), "{error}");
+    let commands = commands.join().unwrap();
+    assert_eq!(commands[..2], ["disable agent replicas/canary\n", "set weight replicas/canary 0\n"]);
 }
 
 #[test]

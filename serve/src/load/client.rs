@@ -10,7 +10,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HOST};
-use hyper::{Request, Response, Uri};
+use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use siskin::{Error, Result};
@@ -78,6 +78,15 @@ impl Target {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(body.into()))
             .map_err(|error| error.to_string())
+    }
+
+    /// Returns the body of the response to a GET.
+    pub(crate) async fn get(&self, path: &str) -> StdResult<Bytes, String> {
+        let response = self.send(self.request("GET", path, Vec::new())?).await?;
+        match response.status() {
+            StatusCode::OK => whole(response).await,
+            status => Err(format!("{}{path}: status {status}", self.authority)),
+        }
     }
 
     /// Returns the name of the model.

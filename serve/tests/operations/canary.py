@@ -1,5 +1,5 @@
-"""A stable version and a canary behind HAProxy: a fifth of the canary's requests fail, and its agent checks take it out of the
-traffic, before clients see failures.
+"""A stable version and a canary behind HAProxy: a fifth of the canary's requests fail, and its agent checks, or `siskin gate`, take
+it out of the traffic, before clients see failures.
 
     python canary.py SISKIN
 """
@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -63,7 +64,8 @@ def prompt(seed):
     return [1, TOKEN if seed % 5 == 0 else 8, 3 + seed % 100]
 
 
-def main():
+def run(with_agent, decide):
+    """Starts all, sends requests until `decide` has returned, and prints what clients and the canary got."""
     front, stable, canary, agent = free_ports(4)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -71,17 +73,17 @@ def main():
         options = ["--self-test-interval", "0", "--threads", "1"]
         good, bad = copy_model(folder / "stable", False), copy_model(folder / "canary", True)
         servers = [start_server(SISKIN, stable, *options, f"model={good}")]
-        servers.append(start_server(SISKIN, canary, *options, "--agent-check", f"127.0.0.1:{agent}", f"model={bad}"))
+        checks = ["--agent-check", f"127.0.0.1:{agent}"] if with_agent else []
+        servers.append(start_server(SISKIN, canary, *options, *checks, f"model={bad}"))
         balancer = start_balancer(folder, config(folder, front, stable, canary, agent))
         try:
             wait_until_ready(front, [1, 2, 3])
             time.sleep(2)
             assert server_state(folder, "canary")[0].startswith("UP"), server_state(folder, "canary")
             load, start = Load(front, prompt), time.monotonic()
-            while not is_out(folder):
-                assert time.monotonic() - start < 10, ("the canary still gets requests", server_state(folder, "canary"))
-                time.sleep(0.1)
+            decide(folder, stable, canary)
             seconds = time.monotonic() - start
+            assert seconds < 10, ("the canary still gets requests", seconds, server_state(folder, "canary"))
             time.sleep(1)
             before = server_state(folder, "canary")[2]
             time.sleep(5)
@@ -91,7 +93,7 @@ def main():
             assert before > 0 and after == before, ("the canary is out", before, after)
             assert len(load.errors) < 0.01 * count, (len(load.errors), count, load.errors[:3])
             print(
-                f"the canary was out after {seconds:.1f} s and {before} requests;"
+                f"{decide.__doc__}: the canary was out after {seconds:.1f} s and {before} requests;"
                 f" {len(load.errors)} of {count} requests failed for clients"
             )
         finally:
@@ -105,4 +107,23 @@ def is_out(folder):
     return weight == 0 or not status.startswith("UP")
 
 
-main()
+def by_agent_checks(folder, stable, canary):
+    """agent checks"""
+    deadline = time.monotonic() + 20
+    while not is_out(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def by_gate(folder, stable, canary):
+    """siskin gate --online"""
+    urls = [f"http://127.0.0.1:{port}" for port in [stable, canary]]
+    haproxy = ["--haproxy-socket", f"{folder}/haproxy.sock", "--server", "replicas/canary"]
+    gate = subprocess.run([SISKIN, "gate", "--online", *urls, *haproxy, "--json"], capture_output=True, text=True)
+    report = json.loads(gate.stdout)
+    assert gate.returncode == 1 and report["verdict"] == "regression" and report["traffic_disabled"], gate
+    assert is_out(folder), server_state(folder, "canary")
+
+
+run(True, by_agent_checks)
+# An agent that does not answer changes no weight.
+run(False, by_gate)
