@@ -5,10 +5,11 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::scores::surprise;
 use serde::Deserialize;
+use siskin::encoder::{EmbedOptions, OverflowMode};
 use siskin::file::AtomicFile;
 use siskin::serving::PromptInput;
 use siskin::template::{Message, RenderOptions};
-use siskin::{Error, Model, Result, Session, SessionOptions};
+use siskin::{EncoderOptions, Error, Model, Result, Session, SessionOptions};
 use siskin_serve::{BaselinePrompt, DriftBaseline};
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let location = args.data.display().to_string();
     let lines = read(&args.data)?;
     let model = open.model(&args.model, &args.model_args)?;
+    if model.graphs().encoder.is_some() {
+        return encoder_baseline(args, open, &model, lines);
+    }
     let context = args.context.clamp(2, model.config().context.max(2));
     let options = SessionOptions { context, cache: args.model_args.kv, ..SessionOptions::default() };
     let mut session = match args.scored {
@@ -79,13 +83,38 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             Some(session) if is_scored => log_probability(session, &tokens[..tokens.len().min(context)])?,
             _ => None,
         };
-        prompts.push(BaselinePrompt { tokens, log_probability });
+        prompts.push(BaselinePrompt { tokens, log_probability, embedding: None });
     }
-    let baseline = DriftBaseline::of(&model, &prompts).map_err(|error| error.within(&location))?;
+    write(args, open, &model, &prompts)
+}
+
+fn write(args: &Args, open: &OpenArgs, model: &Model, prompts: &[BaselinePrompt]) -> Result<()> {
+    let location = args.data.display().to_string();
+    let baseline = DriftBaseline::of(model, prompts).map_err(|error| error.within(&location))?;
     let inputs = [args.data.clone(), args.model.clone()];
     AtomicFile::create_from(&args.output, &inputs)?.commit_bytes(baseline.to_json().as_bytes())?;
-    output::note(open.quiet, format!("{count} prompts: {}", args.output.display()));
+    output::note(open.quiet, format!("{} prompts: {}", prompts.len(), args.output.display()));
     Ok(())
+}
+
+/// Describes texts and their embeddings.
+fn encoder_baseline(args: &Args, open: &OpenArgs, model: &Model, lines: Vec<PromptLine>) -> Result<()> {
+    let location = args.data.display().to_string();
+    let cache = args.model_args.kv;
+    let mut encoder = model.encoder(EncoderOptions { cache, head: false, ..EncoderOptions::default() })?;
+    let options = EmbedOptions { overflow: OverflowMode::Truncate, ..EmbedOptions::of(model)? };
+    let mut prompts = Vec::with_capacity(lines.len());
+    for (index, line) in lines.into_iter().enumerate() {
+        let place = format!("{location}: prompt {}", index + 1);
+        let PromptLine::Prompt { prompt: TextOrTokens::Text(text) } = line else {
+            return Err(Error::argument(place, "expected {\"prompt\": \"…\"} for an encoder"));
+        };
+        let tokens = PromptInput::Text(text.clone()).tokens(model).map_err(|error| error.within(&place))?;
+        let vectors = encoder.embed(&[text], &options).map_err(|error| error.within(&place))?;
+        let embedding = vectors.into_iter().next();
+        prompts.push(BaselinePrompt { tokens, log_probability: None, embedding });
+    }
+    write(args, open, model, &prompts)
 }
 
 fn read(path: &Path) -> Result<Vec<PromptLine>> {

@@ -70,8 +70,12 @@ pub(crate) async fn embed(
     let admitted = model.health.admit(&model.name)?;
     call.client.begin_request()?;
     let engine = call.state.models.engine().clone();
+    let drift = model.drift.clone();
     let submit = move || match input {
-        EmbeddingInput::Texts(texts) => engine.embed(id, &texts, &options),
+        EmbeddingInput::Texts(texts) => {
+            drift.iter().for_each(|drift| drift.observe_texts(&texts));
+            engine.embed(id, &texts, &options)
+        }
         EmbeddingInput::Tokens(tokens) => engine.embed_tokens(id, tokens, &options),
     };
     let submitted = call.state.run_blocking(submit).await?;
@@ -86,5 +90,8 @@ pub(crate) async fn embed(
     let outcome = poll_fn(|context| embedding.poll_vectors(context)).await.map_err(ApiError::from);
     model.metrics.record_task(outcome.as_ref().err(), start.elapsed());
     admitted.end(outcome.as_ref().err());
+    if let (Some(drift), Ok(vectors)) = (&model.drift, &outcome) {
+        drift.observe_embeddings(vectors);
+    }
     Ok(Embeddings { vectors: outcome?, token_count })
 }

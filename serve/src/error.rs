@@ -142,6 +142,11 @@ impl ApiError {
         self.status == StatusCode::INTERNAL_SERVER_ERROR
     }
 
+    /// Returns the name of the field that is wrong.
+    pub(crate) fn param(&self) -> Option<&str> {
+        self.param.as_deref()
+    }
+
     /// Returns whether the server, or the client, has too many requests.
     pub(crate) fn is_overload(&self) -> bool {
         self.status == StatusCode::TOO_MANY_REQUESTS

@@ -36,8 +36,8 @@ pub struct ServedModel {
     pub model: Model,
     /// The options of a decoder.
     pub options: ServedModelOptions,
-    /// What prompts of a decoder usually look like: metrics say how much those of requests differ. `None`: there are no such
-    /// metrics.
+    /// What prompts of a decoder, or texts for embeddings, usually look like: metrics say how much those of requests differ.
+    /// `None`: there are no such metrics.
     pub drift_baseline: Option<DriftBaseline>,
 }
 

@@ -3,7 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use crate::http::{Running, completion, request, tiny};
+use crate::http_chat;
 use crate::http_rollout::wait_until;
+use crate::http_tasks;
+use siskin::EncoderOptions;
+use siskin::encoder::EmbedOptions;
+use siskin::serving::PromptInput;
 use siskin_serve::{BaselinePrompt, DriftBaseline, ServedModel, ServerOptions};
 
 /// A model whose prompts can be scored.
@@ -94,8 +99,10 @@ fn prompts(seed: u64, first: u32) -> Vec<Vec<u32>> {
 
 #[test]
 fn prompts_that_differ_from_the_baseline_are_noticed() {
-    let known: Vec<BaselinePrompt> =
-        prompts(1, 10).into_iter().map(|tokens| BaselinePrompt { tokens, log_probability: None }).collect();
+    let known: Vec<BaselinePrompt> = prompts(1, 10)
+        .into_iter()
+        .map(|tokens| BaselinePrompt { tokens, ..BaselinePrompt::default() })
+        .collect();
     let baseline = DriftBaseline::of(&tiny(), &known).unwrap();
     for (first, has_drift) in [(10, false), (100, true)] {
         let mut served = scored();
@@ -119,4 +126,51 @@ fn prompts_that_differ_from_the_baseline_are_noticed() {
             assert_eq!(psi("characters", window), None, "there is no tokenizer");
         }
     }
+}
+
+#[test]
+fn texts_that_differ_from_the_baseline_move_their_embeddings() {
+    let model = http_tasks::open("golden-texts/bert-classes");
+    let text = |numbers: &[u32], first: u32| {
+        numbers.iter().map(|number| format!("w{}", first + number % 10)).collect::<Vec<_>>().join(" ")
+    };
+    let texts: Vec<String> = prompts(3, 0).iter().map(|numbers| text(numbers, 5)).collect();
+    let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
+    let vectors = encoder.embed(&texts, &EmbedOptions::of(&model).unwrap()).unwrap();
+    let known: Vec<BaselinePrompt> = texts
+        .iter()
+        .zip(vectors)
+        .map(|(text, vector)| BaselinePrompt {
+            tokens: PromptInput::Text(text.clone()).tokens(&model).unwrap(),
+            log_probability: None,
+            embedding: Some(vector),
+        })
+        .collect();
+    let baseline = DriftBaseline::of(&model, &known).unwrap();
+    let distance = |first: u32| {
+        let mut served = ServedModel::new("bert", model.clone());
+        served.drift_baseline = Some(DriftBaseline::parse(&baseline.to_json()).unwrap());
+        let server = Running::serve(ServerOptions::default(), served);
+        for numbers in prompts(4, 0).chunks(256) {
+            let input: Vec<String> = numbers.iter().map(|numbers| text(numbers, first)).collect();
+            let body = serde_json::json!({"model": "bert", "input": input});
+            assert_eq!(server.post("/v1/embeddings", &body).0, 200);
+        }
+        let frequency = gauge(&server, "siskin_drift_psi", "token_frequency").unwrap();
+        (gauge(&server, "siskin_drift_embedding_distance", "1h").unwrap(), frequency)
+    };
+    let (same, frequency) = distance(5);
+    assert!(same < 0.1 && frequency < 0.1, "{same} {frequency}");
+    let (changed, frequency) = distance(30);
+    assert!(changed > 0.25 && frequency > 0.25, "{changed} {frequency}");
+}
+
+#[test]
+fn rejected_grammars_are_counted() {
+    let server = http_chat::serve("rejected-grammars", None);
+    let mut body = completion(&[1, 2, 3], 1, 4);
+    (body["prompt"], body["guided_regex"]) = ("a".into(), "(".into());
+    let (status, error) = server.post("/v1/completions", &body);
+    assert_eq!((status, &error["error"]["param"]), (400, &"guided_regex".into()), "{error}");
+    server.wait_for("siskin_quality_rejected_outputs_total", 1);
 }

@@ -114,10 +114,8 @@ impl Choices {
             Ok((streams, tokenized))
         };
         let submitted: siskin::Result<(Vec<_>, Vec<_>)> = call.state.run_blocking(submit).await?;
-        let (streams, prompts) = submitted.map_err(|error| {
-            model.metrics.record_rejection(&error);
-            names.locate(error)
-        })?;
+        let (streams, prompts) =
+            submitted.map_err(|error| record_rejection(model, names, is_structured, error))?;
         let usage: Vec<StreamUsage> = streams
             .iter()
             .step_by(per_prompt)
@@ -228,6 +226,21 @@ impl Choices {
             generated_tokens: sum(|usage| usage.generated_tokens),
         }
     }
+}
+
+/// Counts a request that was not submitted; returns the error for the client.
+fn record_rejection(
+    model: &RegisteredModel,
+    names: FieldNames,
+    is_structured: bool,
+    error: siskin::Error,
+) -> ApiError {
+    model.metrics.record_rejection(&error);
+    let error = names.locate(error);
+    if is_structured && error.param() == Some(names.structured_output) {
+        model.quality.record_rejected_output();
+    }
+    error
 }
 
 /// Returns what samples of the requests need to know: the salt, and whether the texts follow a grammar.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use siskin::{Error, ErrorKind, Model, Result};
 
 use super::characters;
+use super::embedding::EmbeddingMoments;
 
 /// The maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -30,6 +31,8 @@ pub struct BaselinePrompt {
     pub tokens: Vec<u32>,
     /// The mean log-probability of its tokens from the second on, if it was computed.
     pub log_probability: Option<f64>,
+    /// The embedding, for encoders.
+    pub embedding: Option<Vec<f32>>,
 }
 
 /// What the prompts of a model look like.
@@ -48,6 +51,7 @@ pub struct DriftBaseline {
     characters: Vec<f64>,
     token_frequency: Quantiles,
     log_probability: Option<Quantiles>,
+    embedding: Option<EmbeddingMoments>,
 }
 
 /// A histogram whose bins have about equal shares.
@@ -183,6 +187,8 @@ impl DriftBaseline {
         let means = prompts.iter().filter_map(|prompt| frequencies.mean(&prompt.tokens, true)).collect();
         let finite = |prompt: &BaselinePrompt| prompt.log_probability.filter(|value| value.is_finite());
         let scores: Vec<f64> = prompts.iter().filter_map(finite).collect();
+        let embeddings: Vec<&[f32]> =
+            prompts.iter().filter_map(|prompt| prompt.embedding.as_deref()).collect();
         Self {
             format: FORMAT,
             model,
@@ -193,6 +199,7 @@ impl DriftBaseline {
             characters,
             token_frequency: Quantiles::of(means),
             log_probability: (scores.len() >= MIN_PROMPTS).then(|| Quantiles::of(scores)),
+            embedding: EmbeddingMoments::of(&embeddings),
         }
     }
 
@@ -229,6 +236,7 @@ impl DriftBaseline {
             && are_counts(&baseline.characters)
             && baseline.token_frequency.is_valid()
             && baseline.log_probability.as_ref().is_none_or(Quantiles::is_valid)
+            && baseline.embedding.as_ref().is_none_or(EmbeddingMoments::is_valid)
             && baseline.tokens.iter().all(|(token, _)| *token < baseline.vocabulary)
             && baseline.tokens.iter().try_fold(0_u64, |sum, (_, count)| sum.checked_add(*count)).is_some();
         if is_valid { Ok(baseline) } else { Err(corrupt("a histogram is not valid".to_owned())) }
@@ -274,6 +282,12 @@ impl DriftBaseline {
                 self.log_probability.as_ref().map_or(&[], |quantiles| &quantiles.counts)
             }
         }
+    }
+
+    /// Returns the moments of embeddings; `None` if there are none for the model.
+    pub(super) fn embedding(&self, model: &Model) -> Option<&EmbeddingMoments> {
+        // Other weights compute other embeddings.
+        self.embedding.as_ref().filter(|_| self.model == identity(model))
     }
 
     /// Returns the bin of the mean frequency of a prompt's tokens.

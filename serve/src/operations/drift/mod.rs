@@ -5,16 +5,19 @@
 
 mod baseline;
 mod characters;
+mod embedding;
 mod histogram;
 
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use siskin::serving::PromptInput;
 use siskin::{Model, Result};
 
 pub use baseline::{BaselinePrompt, DriftBaseline};
 use baseline::{Feature, TokenFrequencies};
+use embedding::{EmbeddingMoments, WindowMean};
 use histogram::WindowHistogram;
 
 /// The windows, by their names in metrics.
@@ -30,6 +33,13 @@ pub(crate) struct DriftMonitor {
     baseline: DriftBaseline,
     frequencies: TokenFrequencies,
     windows: Mutex<Vec<FeatureWindow>>,
+    embeddings: Option<EmbeddingDrift>,
+}
+
+/// The means of embeddings in each of the windows.
+struct EmbeddingDrift {
+    baseline: EmbeddingMoments,
+    means: Mutex<[WindowMean; WINDOWS.len()]>,
 }
 
 struct FeatureWindow {
@@ -50,8 +60,19 @@ impl DriftMonitor {
                 FeatureWindow { feature, name, histogram }
             }));
         }
+        let embeddings = baseline.embedding(&model).cloned().map(|moments| EmbeddingDrift {
+            means: Mutex::new(WINDOWS.map(|(_, time)| WindowMean::new(moments.dimensions(), time))),
+            baseline: moments,
+        });
         let frequencies = baseline.frequencies();
-        Ok(Self { start: Instant::now(), model, baseline, frequencies, windows: Mutex::new(windows) })
+        Ok(Self {
+            start: Instant::now(),
+            model,
+            baseline,
+            frequencies,
+            windows: Mutex::new(windows),
+            embeddings,
+        })
     }
 
     /// Adds a prompt.
@@ -75,6 +96,25 @@ impl DriftMonitor {
         self.add(Feature::LogProbability, &bin.map_or(Vec::new(), |bin| vec![(bin, 1.0)]));
     }
 
+    /// Adds the texts of a request for embeddings.
+    pub(crate) fn observe_texts(&self, texts: &[String]) {
+        for text in texts {
+            if let Ok(tokens) = PromptInput::Text(text.clone()).tokens(&self.model) {
+                self.observe_prompt(&tokens);
+            }
+        }
+    }
+
+    /// Adds embeddings; those that were cut are left out.
+    pub(crate) fn observe_embeddings(&self, vectors: &[Vec<f32>]) {
+        let Some(drift) = &self.embeddings else { return };
+        let now = self.start.elapsed();
+        let mut means = drift.means.lock().unwrap_or_else(PoisonError::into_inner);
+        for vector in vectors {
+            means.iter_mut().for_each(|mean| mean.add(now, vector));
+        }
+    }
+
     fn add(&self, feature: Feature, shares: &[(usize, f64)]) {
         if shares.is_empty() {
             return;
@@ -87,6 +127,15 @@ impl DriftMonitor {
 
     fn windows(&self) -> MutexGuard<'_, Vec<FeatureWindow>> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the names of the windows, and the distances of embeddings in those that have enough.
+    fn distances(&self) -> Vec<(&'static str, f64)> {
+        let Some(drift) = &self.embeddings else { return Vec::new() };
+        let means = drift.means.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = WINDOWS.iter().zip(means.iter());
+        let has_enough = named.filter(|(_, mean)| mean.sample_count() >= MIN_SAMPLES);
+        has_enough.map(|((name, _), mean)| (*name, mean.distance(&drift.baseline))).collect()
     }
 
     /// Returns the labels of each window of a feature, its number of samples, and its index if there are enough.
@@ -103,7 +152,7 @@ impl DriftMonitor {
 
 /// Appends the metrics of all models, given their labels, to a page.
 pub(crate) fn write_metrics<'a>(models: impl Iterator<Item = (String, &'a DriftMonitor)>, page: &mut String) {
-    let (mut indices, mut samples) = (String::new(), String::new());
+    let (mut indices, mut samples, mut distances) = (String::new(), String::new(), String::new());
     for (name, drift) in models {
         for (labels, count, index) in drift.indices() {
             // A string takes everything.
@@ -112,13 +161,19 @@ pub(crate) fn write_metrics<'a>(models: impl Iterator<Item = (String, &'a DriftM
                 let _ = writeln!(indices, "siskin_drift_psi{{{name},{labels}}} {index}");
             }
         }
+        for (window, distance) in drift.distances() {
+            let series = format!("siskin_drift_embedding_distance{{{name},window=\"{window}\"}}");
+            let _ = writeln!(distances, "{series} {distance}");
+        }
     }
     let _ = write!(
         page,
         "# HELP siskin_drift_psi Population stability index of prompts against the baseline.\n\
          # TYPE siskin_drift_psi gauge\n{indices}\
          # HELP siskin_drift_samples Prompts in the window: the number of equal weight that would say as much.\n\
-         # TYPE siskin_drift_samples gauge\n{samples}"
+         # TYPE siskin_drift_samples gauge\n{samples}\
+         # HELP siskin_drift_embedding_distance Distance of the mean embedding from the baseline's, in deviations.\n\
+         # TYPE siskin_drift_embedding_distance gauge\n{distances}"
     );
 }
 

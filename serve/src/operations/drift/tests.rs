@@ -90,7 +90,7 @@ fn halves_of_a_data_set_agree_and_code_differs_from_prose() {
 fn baseline_of(prompts: &[&Vec<u32>]) -> DriftBaseline {
     let prompts: Vec<BaselinePrompt> = prompts
         .iter()
-        .map(|tokens| BaselinePrompt { tokens: (*tokens).clone(), log_probability: None })
+        .map(|tokens| BaselinePrompt { tokens: (*tokens).clone(), ..BaselinePrompt::default() })
         .collect();
     DriftBaseline::of_tokens(&prompts, VOCABULARY, String::new(), Vec::new())
 }

@@ -60,6 +60,7 @@ pub(super) struct QualityMeans {
     incomplete: RunningMean,
     scored: u64,
     pub(super) dropped: u64,
+    pub(super) rejected_outputs: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -155,10 +156,8 @@ pub(crate) fn write_metrics<'a>(
     models: impl Iterator<Item = (String, &'a QualityMonitor)>,
     page: &mut String,
 ) {
-    let models: Vec<(String, QualityMeans)> = models
-        .filter(|(_, quality)| quality.is_on())
-        .map(|(labels, quality)| (labels, *quality.means()))
-        .collect();
+    let models: Vec<(String, QualityMeans)> =
+        models.map(|(labels, quality)| (labels, *quality.means())).collect();
     for (name, part, help, of) in GAUGES {
         let name = format!("siskin_quality_{name}");
         if !help.is_empty() {
@@ -171,8 +170,11 @@ pub(crate) fn write_metrics<'a>(
         }
     }
     type CountOf = fn(&QualityMeans) -> u64;
-    let counters: [(&str, &str, CountOf); 2] = [
+    let counters: [(&str, &str, CountOf); 3] = [
         ("samples", "Requests that were scored again.", |means| means.scored),
+        ("rejected_outputs", "Requests whose grammar or schema was rejected.", |means| {
+            means.rejected_outputs
+        }),
         ("samples_dropped", "Samples that were not scored: too many waited.", |means| means.dropped),
     ];
     for (name, help, of) in counters {

@@ -51,9 +51,9 @@ impl QualityMonitor {
         }
     }
 
-    /// Returns whether there are samples.
-    pub(crate) fn is_on(&self) -> bool {
-        self.share > 0.0
+    /// Counts a request whose grammar or schema was rejected.
+    pub(crate) fn record_rejected_output(&self) {
+        self.means().rejected_outputs += 1;
     }
 
     /// Returns whether the next request is a sample: every hundredth for a share of 0.01.
