@@ -15,6 +15,7 @@ use siskin::{CpuFeatures, DeviceKind, Model};
 use siskin_format::file::SectionKind;
 use siskin_serve::{AccessLog, ServedModel, ServerOptions};
 use siskin_tests::golden::{load, model};
+use siskin_tests::paths;
 
 /// A model whose file has goldens, with a weight that is damaged if `is_damaged`.
 fn with_goldens(is_damaged: bool) -> Model {
@@ -124,4 +125,16 @@ fn the_log_has_requests_and_no_texts() {
     assert!(found["bytes"].as_u64().unwrap() > 100 && found["seconds"].as_f64().unwrap() >= 0.0);
     assert_eq!((&nothing["route"], &nothing["status"]), (&json!(""), &json!(404)));
     assert!(!format!("{lines:?}").contains("secret"), "{lines:?}");
+}
+
+#[test]
+fn every_metric_is_explained() {
+    let options = ServerOptions { has_vllm_metric_names: false, ..ServerOptions::default() };
+    let server = Running::serve(options, ServedModel::new("tiny", tiny()));
+    let page = server.exchange(&request("GET", "/metrics", b""));
+    let text = std::fs::read_to_string(paths::root().join("docs/operations.md")).unwrap();
+    let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(names.len() > 40, "{page}");
+    let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/operations.md does not explain {missing:?}");
 }
