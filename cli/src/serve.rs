@@ -64,17 +64,15 @@ pub(crate) struct Args {
     /// (perplexity, entropy, repetition); texts are not kept
     #[arg(long, default_value_t = 0.0, value_name = "SHARE", value_parser = share, help_heading = "HTTP")]
     quality_sample: f64,
-    /// What prompts of a model usually look like, as `siskin drift-baseline` writes it: metrics say how much those of requests
-    /// differ; repeatable. With several models, NAME is one of them
+    /// Baseline from `siskin drift-baseline`, which enables drift metrics; repeatable. With several models, NAME is required
     #[arg(long, value_name = "[NAME=]FILE", help_heading = "HTTP")]
     drift_baseline: Vec<String>,
-    /// How often the outputs of all models are compared with those that their files record, or that they had at first, in
-    /// minutes; 0: never
+    /// Interval between self-tests, which compare each model's outputs with its recorded goldens, or with those at startup, in
+    /// minutes; 0 disables them
     #[arg(long, default_value_t = 60, value_name = "MINUTES", help_heading = "HTTP")]
     self_test_interval: u64,
-    /// How long requests may be predicted to wait, in seconds, until the server gives up speculative decoding; after twice,
-    /// four, eight and sixteen times as long it lets requests of low priority wait, shortens responses, uses --fallback,
-    /// and rejects requests. Default: it does none of this
+    /// Shed load when the predicted queue time exceeds SECONDS: first disable speculative decoding; at twice, 4, 8 and 16
+    /// times as long also defer low-priority requests, shorten responses, use --fallback, and reject requests. Default: off
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400), help_heading = "HTTP")]
     degrade_after: Option<u64>,
     /// Model that answers requests with `allow_fallback` when the queue is too long

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| siskin_serve::fuzzing::infer_request(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| siskin_tests::fuzz::infer_request(data));

@@ -86,11 +86,21 @@ impl Call {
         &self,
         fields: &mut JsonFields<'_>,
     ) -> Result<Arc<RegisteredModel>, ApiError> {
-        let model = self.take_model(fields)?;
-        Ok(match fields.take("allow_fallback")?.unwrap_or(false) {
-            true => self.with_fallback(model),
-            false => model,
-        })
+        let name = fields.take("model")?;
+        self.select_model(name, fields.take("allow_fallback")?.unwrap_or(false))
+    }
+
+    /// Returns the model that answers a request for the model `name`, which may be missing if there is only one.
+    pub(crate) fn select_model(
+        &self,
+        name: Option<String>,
+        allow_fallback: bool,
+    ) -> Result<Arc<RegisteredModel>, ApiError> {
+        let model = match name {
+            Some(name) => self.model(&name)?,
+            None => self.only_model()?,
+        };
+        Ok(if allow_fallback { self.with_fallback(model) } else { model })
     }
 
     fn with_fallback(&self, model: Arc<RegisteredModel>) -> Arc<RegisteredModel> {

@@ -67,7 +67,7 @@ pub(crate) async fn embed(
     if !(1..=MAX_TEXTS).contains(&count) {
         return Err(ApiError::invalid(fields.input, format!("expected 1 to {MAX_TEXTS} texts, got {count}")));
     }
-    let admitted = model.health.admit(&model.name)?;
+    let admitted = model.admit()?;
     call.client.begin_request()?;
     let engine = call.state.models.engine().clone();
     let drift = model.drift.clone();

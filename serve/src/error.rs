@@ -114,9 +114,9 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "server_error", message)
     }
 
-    /// Returns the error as one about a field of the request.
-    pub(crate) fn in_field(self, param: &str) -> Self {
-        Self::invalid(param, self.message)
+    /// Returns the error as one about the field `previous_response_id`.
+    pub(crate) fn about_previous_response(self) -> Self {
+        Self::invalid("previous_response_id", self.message).with_code("previous_response_not_found")
     }
 
     /// Returns the error with another name for the field that it is about.

@@ -46,8 +46,8 @@ pub(crate) fn check_framing(headers: &HeaderMap) -> Result<(), ApiError> {
 pub(crate) fn check(guard: &Guard, headers: &HeaderMap) -> Result<(), ApiError> {
     let host = text(headers.get(HOST)).ok_or_else(|| forbidden("the request has no valid Host header"))?;
     if !guard.allows_any_host && !is_allowed(guard, host) {
-        let message = "the server does not answer for the host of the request; name it with --allow-host";
-        return Err(forbidden(message));
+        let message = format!("the host `{host}` is not allowed; start the server with --allow-host {host}");
+        return Err(forbidden(&message));
     }
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let is_listed = || text(Some(origin)).is_some_and(|origin| guard.origins.iter().any(|own| own == origin));
@@ -55,7 +55,9 @@ pub(crate) fn check(guard: &Guard, headers: &HeaderMap) -> Result<(), ApiError> 
         .and_then(|origin| origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")));
     match own.is_some_and(|own| own.eq_ignore_ascii_case(host)) || is_listed() {
         true => Ok(()),
-        false => Err(forbidden("requests of web pages of other origins need --allow-origin")),
+        false => {
+            Err(forbidden("web pages of this origin are not allowed; start the server with --allow-origin"))
+        }
     }
 }
 

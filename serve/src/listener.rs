@@ -77,6 +77,9 @@ impl Server {
         listener.set_nonblocking(true).map_err(|error| failed(&error))?;
         let address = listener.local_addr().map_err(|error| failed(&error))?;
         let models = ModelRegistry::new(models, options)?;
+        if let Some(name) = &options.fallback {
+            models.need(name).map_err(|error| error.within("fallback"))?;
+        }
         let state = ServerState::new(models, routes::description(), options);
         let agent_check = options.agent_check.map(agent_check::bind).transpose()?;
         let (options, state) = (options.clone(), Arc::new(state));
@@ -188,7 +191,11 @@ async fn serve_connection(stream: TcpStream, handshake: Handshake, state: Arc<Se
     // Events are small and wait for no others.
     let _ = stream.set_nodelay(true);
     let handshake = handshake.perform(ClientStream::new(stream, shared.client_timeout));
-    let Ok(Some(stream)) = tokio::time::timeout(shared.client_timeout, handshake).await else { return };
+    let stream = tokio::select! {
+        stream = tokio::time::timeout(shared.client_timeout, handshake) => stream,
+        () = shared.wait_for_close() => return,
+    };
+    let Ok(Some(stream)) = stream else { return };
     let service = service_fn(move |request| {
         let answer = routes::answer(Arc::clone(&state), request);
         async move { Ok::<_, Infallible>(answer.await) }

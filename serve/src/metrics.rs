@@ -64,6 +64,7 @@ pub(crate) struct ModelMetrics {
     generated_tokens: AtomicU64,
     finished: [AtomicU64; FINISH_REASONS.len()],
     rejected: AtomicU64,
+    unavailable: AtomicU64,
 }
 
 impl ModelMetrics {
@@ -123,6 +124,11 @@ impl ModelMetrics {
         if error.is_overload() {
             self.rejected.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a request that was rejected because the circuit breaker is open.
+    pub(crate) fn record_unavailable(&self) {
+        self.unavailable.fetch_add(1, Ordering::Relaxed);
     }
 
     fn finish(&self, reason: &str) {
@@ -191,6 +197,11 @@ impl Page<'_> {
             "siskin_requests_rejected_total",
             "Requests rejected because too many waited.",
             |metrics| &metrics.rejected,
+        );
+        self.counter(
+            "siskin_requests_unavailable_total",
+            "Requests rejected because the circuit breaker is open.",
+            |metrics| &metrics.unavailable,
         );
         self.finished();
         type Of = fn(&ModelMetrics) -> &Histogram;
@@ -347,7 +358,7 @@ impl Page<'_> {
         self.each_model(
             "siskin_degradation_level",
             "gauge",
-            "How much is given up since requests wait; 0: nothing.",
+            "Load-shedding level, from 0 (none) to 5 (requests are rejected).",
             |model| model.degradation.map(DegradationLevel::number),
         );
         let state = |health: &ModelHealth| match health.breaker_state() {
@@ -358,21 +369,15 @@ impl Page<'_> {
         self.each_model(
             "siskin_circuit_breaker_state",
             "gauge",
-            "0: requests are answered; 1: one is tried; 2: they are rejected.",
+            "0: closed; 1: half-open; 2: open.",
             |model| model.health.map(state),
         );
-        self.each_model(
-            "siskin_integrity_checks_total",
-            "counter",
-            "How often outputs were compared with those that they must be.",
-            |model| model.health.map(|health| health.integrity().0),
-        );
-        self.each_model(
-            "siskin_integrity_failures_total",
-            "counter",
-            "How often outputs were not what they must be.",
-            |model| model.health.map(|health| health.integrity().1),
-        );
+        self.each_model("siskin_integrity_checks_total", "counter", "Self-tests.", |model| {
+            model.health.map(|health| health.integrity().0)
+        });
+        self.each_model("siskin_integrity_failures_total", "counter", "Failed self-tests.", |model| {
+            model.health.map(|health| health.integrity().1)
+        });
     }
 
     /// Adds a metric of those models that have a value.
@@ -481,7 +486,10 @@ mod tests {
         }
         assert_eq!(value(&format!("{name}_count")), "4");
         assert_eq!(value(&format!("{name}_sum")), "100.004");
-        assert_eq!(value("vllm:inter_token_latency_seconds_count{model_name=\"a\\\"b\"}"), "4");
+        assert_eq!(
+            value("vllm:inter_token_latency_seconds_count{model_name=\"a\\\"b\",version=\"v1\"}"),
+            "4"
+        );
         assert_eq!(value("siskin_engine_memory_reserved_bytes"), "7");
     }
 }

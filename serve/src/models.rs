@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use siskin::encoder::EmbedOptions;
-use siskin::serving::{Drive, EncoderId, Engine, EngineOptions, ModelId, ServedModelOptions};
+use siskin::serving::{Drive, EncoderId, Engine, EngineOptions, ModelId, SchedulerStats, ServedModelOptions};
 use siskin::speech::Transcriber;
 use siskin::{
     AdapterSlot, Encoder, EncoderOptions, Error, Model, Result, Seq2Seq, Seq2SeqOptions, SessionOptions,
 };
-use tokio::sync::Notify;
 
 use crate::clients::Client;
 use crate::error::ApiError;
@@ -19,7 +18,7 @@ use crate::operations::DriftBaseline;
 use crate::operations::aliases::Aliases;
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::drift::{self, DriftMonitor};
-use crate::operations::health::ModelHealth;
+use crate::operations::health::{AdmittedRequest, ModelHealth};
 use crate::operations::quality::{self, QualityMonitor};
 use crate::options::ServerOptions;
 use crate::prometheus::model_labels;
@@ -99,8 +98,6 @@ pub(crate) struct ModelRegistry {
     engine: Engine,
     models: Vec<Arc<RegisteredModel>>,
     aliases: Aliases,
-    /// Wakes the task that scores samples.
-    samples: Arc<Notify>,
 }
 
 impl ModelRegistry {
@@ -110,7 +107,7 @@ impl ModelRegistry {
             drive: Drive::Thread,
             memory_budget: options.memory_budget,
         })?;
-        let (share, samples) = (options.quality_sample, Arc::<Notify>::default());
+        let share = options.quality_sample;
         let mut models: Vec<Arc<RegisteredModel>> = Vec::new();
         for ServedModel { name, version, model, options, drift_baseline } in served {
             let (task, context_length) = register(&engine, &model, &options)
@@ -145,14 +142,14 @@ impl ModelRegistry {
                     created: unix_time(),
                     metrics: ModelMetrics::default(),
                     health: Arc::clone(&health),
-                    quality: QualityMonitor::new(share, Arc::clone(&samples)),
+                    quality: QualityMonitor::new(share),
                     drift: drift.clone(),
                 }));
             }
         }
         let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
         let aliases = Aliases::read(options.aliases.clone(), &names)?;
-        Ok(Self { engine, models, aliases, samples })
+        Ok(Self { engine, models, aliases })
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -164,28 +161,39 @@ impl ModelRegistry {
         self.models.iter()
     }
 
-    /// Waits until there are further samples to score.
-    pub(crate) async fn wait_for_samples(&self) {
-        self.samples.notified().await;
-    }
-
     /// Returns all models without their adapters.
     pub(crate) fn base_models(&self) -> impl Iterator<Item = &Arc<RegisteredModel>> {
         self.models.iter().filter(|model| model.parent.is_none())
     }
 
+    /// Returns the counters of a decoder's requests, without the samples that are scored when nothing else runs.
+    fn stats(&self, model: &RegisteredModel) -> Option<SchedulerStats> {
+        let mut stats = self.engine.stats(model.decoder().ok()?)?;
+        let shares = |other: &&Arc<RegisteredModel>| other.decoder().ok() == model.decoder().ok();
+        let scored = self.models.iter().filter(shares).filter(|other| other.quality.is_scoring()).count();
+        let waiting = scored.min(stats.waiting);
+        stats.waiting -= waiting;
+        stats.running = stats.running.saturating_sub(scored - waiting);
+        Some(stats)
+    }
+
     /// Returns how long a request to a model is predicted to wait.
     pub(crate) fn predicted_wait(&self, model: &RegisteredModel) -> Duration {
         let Ok(id) = model.decoder() else { return Duration::ZERO };
-        let waiting = self.engine.stats(id).map_or(0, |stats| stats.waiting);
+        let waiting = self.stats(model).map_or(0, |stats| stats.waiting);
         let prompts = self.engine.predicted_wait(id).unwrap_or_default();
         prompts.max(model.health.queue_time(waiting))
     }
 
     /// Returns whether a model rejects further requests.
     pub(crate) fn is_full(&self, model: &RegisteredModel) -> bool {
-        let stats = model.decoder().ok().and_then(|id| self.engine.stats(id));
-        stats.is_some_and(|stats| stats.running + stats.waiting >= model.max_requests)
+        self.stats(model).is_some_and(|stats| stats.running + stats.waiting >= model.max_requests)
+    }
+
+    /// Fails if there is no model or alias with this name.
+    pub(crate) fn need(&self, name: &str) -> Result<()> {
+        let found = self.find(name, &Client::anonymous());
+        found.map(drop).map_err(|error| Error::argument(name, error.message()))
     }
 
     /// Returns the models that a client may use.
@@ -232,9 +240,10 @@ impl ModelRegistry {
         Err(ApiError::model_not_found(name, &known))
     }
 
-    /// Returns the page of metrics.
+    /// Returns the page of metrics of the models that a client may use.
     pub(crate) fn metrics(
         &self,
+        client: &Client,
         degrade_after: Option<Duration>,
         gpus: &GpuMetrics,
         has_vllm_names: bool,
@@ -242,15 +251,14 @@ impl ModelRegistry {
         // Requests with adapters are in the queue of their base model.
         let decoder = |model: &Arc<RegisteredModel>| model.decoder().ok().filter(|_| model.parent.is_none());
         let all: Vec<NamedMetrics<'_>> = self
-            .models
-            .iter()
+            .of(client)
             .map(|model| {
                 let predicted_wait = decoder(model).map(|_| self.predicted_wait(model));
                 NamedMetrics {
                     name: &model.name,
                     version: &model.version,
                     metrics: &model.metrics,
-                    scheduler: decoder(model).and_then(|id| self.engine.stats(id)),
+                    scheduler: decoder(model).and_then(|_| self.stats(model)),
                     predicted_wait,
                     degradation: predicted_wait.map(|wait| DegradationLevel::of(wait, degrade_after)),
                     health: model.parent.is_none().then_some(&*model.health),
@@ -259,10 +267,13 @@ impl ModelRegistry {
             })
             .collect();
         let mut page = metrics::text(&all, &self.engine.memory(), gpus, has_vllm_names);
-        self.aliases.write_metrics(&mut page);
+        self.aliases.write_metrics(&mut page, |model| client.may_use(model));
         let labels = |model: &RegisteredModel| model_labels(&model.name, &model.version);
-        quality::write_metrics(self.all().map(|model| (labels(model), &model.quality)), &mut page);
-        let drift = self.base_models().filter_map(|model| Some((labels(model), &**model.drift.as_ref()?)));
+        quality::write_metrics(self.of(client).map(|model| (labels(model), &model.quality)), &mut page);
+        let drift = self
+            .of(client)
+            .filter(|model| model.parent.is_none())
+            .filter_map(|model| Some((labels(model), &**model.drift.as_ref()?)));
         drift::write_metrics(drift, &mut page);
         page
     }
@@ -283,13 +294,18 @@ impl ModelTask {
         match self {
             Self::Decoder(_) => "generates text (/v1/chat/completions, /v1/completions)",
             Self::Encoder(..) => "is an encoder (/v1/embeddings, /v1/classify, /v1/rerank or /v1/tag)",
-            Self::Seq2Seq(_) => "makes texts from texts (/v1/translate, /v1/summarize)",
+            Self::Seq2Seq(_) => "translates and summarizes (/v1/translate, /v1/summarize)",
             Self::Speech(_) => "transcribes speech (/v1/audio/transcriptions)",
         }
     }
 }
 
 impl RegisteredModel {
+    /// Lets a request begin, unless the circuit breaker is open.
+    pub(crate) fn admit(&self) -> std::result::Result<AdmittedRequest, ApiError> {
+        self.health.admit(&self.name).inspect_err(|_| self.metrics.record_unavailable())
+    }
+
     /// Returns the name of the adapter of requests.
     pub(crate) fn adapter_name(&self) -> Option<String> {
         self.parent.as_ref().map(|_| self.name.clone())

@@ -1,13 +1,15 @@
 //! Scores a sample of the responses again, for the metrics of quality and drift, when nothing else runs.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
 
 use siskin::sample::SamplerOptions;
 use siskin::serving::{
-    ClientId, GenerationEvent, GenerationRequest, PromptInput, RequestClass, ScoredToken, Speculation,
-    StreamEnd,
+    ClientId, GenerationEvent, GenerationRequest, PromptInput, RequestClass, Speculation, StreamEnd,
+    TokenScore,
 };
+
+use tokio::task::JoinSet;
 
 use crate::models::RegisteredModel;
 use crate::operations::quality::QualitySample;
@@ -16,22 +18,26 @@ use crate::state::ServerState;
 /// The number of most likely tokens from which the entropy is computed; the others count as one.
 const ENTROPY_TOKENS: usize = 20;
 
-/// Scores samples, one after the other. Never returns.
+/// Scores the samples of all models, one of each at a time. Never returns.
 pub(crate) async fn score_samples(state: Arc<ServerState>) {
+    let mut tasks = JoinSet::new();
+    for model in state.models.all() {
+        tasks.spawn(score_samples_of(Arc::clone(&state), Arc::clone(model)));
+    }
+    while tasks.join_next().await.is_some() {}
+    pending().await
+}
+
+async fn score_samples_of(state: Arc<ServerState>, model: Arc<RegisteredModel>) {
     loop {
-        let mut is_idle = true;
-        for model in state.models.all() {
-            let Some(sample) = model.quality.pop() else { continue };
-            is_idle = false;
-            let scored = score(&state, model, &sample).await;
-            let log_probability = model.quality.record(&sample, scored.as_deref());
-            // Adapters compute others than the model of the baseline.
-            if let (Some(value), Some(drift), None) = (log_probability, &model.drift, &model.parent) {
-                drift.observe_log_probability(value);
-            }
-        }
-        if is_idle {
-            state.models.wait_for_samples().await;
+        let sample = model.quality.next().await;
+        model.quality.set_scoring(true);
+        let scored = score(&state, &model, &sample).await;
+        model.quality.set_scoring(false);
+        let log_probability = model.quality.record(&sample, scored.as_deref());
+        // Adapters compute others than the model of the baseline.
+        if let (Some(value), Some(drift), None) = (log_probability, &model.drift, &model.parent) {
+            drift.observe_log_probability(value);
         }
     }
 }
@@ -41,7 +47,7 @@ async fn score(
     state: &ServerState,
     model: &RegisteredModel,
     sample: &QualitySample,
-) -> Option<Vec<ScoredToken>> {
+) -> Option<Vec<TokenScore>> {
     let id = model.decoder().ok()?;
     let mut tokens = [sample.prompt.as_slice(), &sample.answer].concat();
     tokens.truncate(model.context_length.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! TLS: connections that a certificate's key encrypts.
+//! TLS termination.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use {
     tokio_rustls::TlsAcceptor,
     tokio_rustls::rustls::ServerConfig,
     tokio_rustls::rustls::crypto::ring,
-    tokio_rustls::rustls::pki_types::pem::PemObject,
+    tokio_rustls::rustls::pki_types::pem::{self, PemObject},
     tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer},
 };
 
-/// Files, in the PEM format, with which a server proves its name.
+/// PEM files for TLS.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The certificate of the server, and those between it and a root.
@@ -25,7 +25,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// What connections begin with.
+/// The TLS handshake of new connections, if enabled.
 #[derive(Clone)]
 pub(crate) struct Handshake {
     #[cfg(feature = "tls")]
@@ -81,13 +81,17 @@ fn server_config(files: &TlsFiles) -> Result<ServerConfig> {
     let failed = |path: &Path, error: &dyn std::fmt::Display| {
         Error::argument(path.display().to_string(), error.to_string())
     };
+    let unreadable = |path: &Path, error: pem::Error| match error {
+        pem::Error::Io(error) => Error::io(path.display().to_string(), &error),
+        other => failed(path, &other),
+    };
     let certificates = CertificateDer::pem_file_iter(&files.certificates)
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
-        .map_err(|error| failed(&files.certificates, &error))?;
+        .map_err(|error| unreadable(&files.certificates, error))?;
     if certificates.is_empty() {
         return Err(failed(&files.certificates, &"has no certificate in the PEM format"));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| failed(&files.key, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unreadable(&files.key, error))?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| failed(&files.certificates, &error))?;

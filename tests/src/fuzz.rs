@@ -16,11 +16,11 @@ pub const TARGETS: &[Target] = &[
     ("documents", documents),
     ("gguf", gguf),
     ("grammar", grammar),
-    ("http_event", siskin_serve::fuzzing::event),
-    ("http_form", siskin_serve::fuzzing::form),
+    ("http_event", http_event),
+    ("http_form", http_form),
     ("http_request", http_request),
-    ("http_uri", siskin_serve::fuzzing::uri),
-    ("infer_request", siskin_serve::fuzzing::infer_request),
+    ("http_uri", http_uri),
+    ("infer_request", infer_request),
     ("onnx", onnx),
     ("result_cache", result_cache),
     ("safetensors", safetensors),
@@ -364,6 +364,26 @@ pub fn grammar(data: &[u8]) {
     let Ok(mut constraint) = model.constraint(&output) else { return };
     let tokens = model.tokenizer().map_or(0, |tokenizer| tokenizer.vocabulary_size() as usize);
     let _ = constraint.mask(&mut TokenMask::new(tokens));
+}
+
+/// Writes untrusted JSON as an event of a stream, which a client must find again.
+pub fn http_event(data: &[u8]) {
+    siskin_serve::fuzzing::event(data);
+}
+
+/// Reads an untrusted form.
+pub fn http_form(data: &[u8]) {
+    siskin_serve::fuzzing::form(data);
+}
+
+/// Reads the path and query of an untrusted URI.
+pub fn http_uri(data: &[u8]) {
+    siskin_serve::fuzzing::uri(data);
+}
+
+/// Reads the untrusted body of an inference request.
+pub fn infer_request(data: &[u8]) {
+    siskin_serve::fuzzing::infer_request(data);
 }
 
 /// Reads the untrusted body of a chat completion, and of a response.

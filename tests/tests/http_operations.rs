@@ -70,9 +70,12 @@ fn with_queue(degrade_after: Duration, check: &dyn Fn(&Running)) {
         assert_eq!(server.post("/v1/completions", &completion(&[1, 2, 3], seed, 4)).0, 200);
     }
     let mut body = completion(&[1, 2, 3], 1, 1_000_000);
-    (body["n"], body["stream"]) = (4.into(), true.into());
-    let mut stream = server.connect();
-    stream.write_all(&request("POST", "/v1/completions", body.to_string().as_bytes())).unwrap();
+    (body["n"], body["stream"]) = (16.into(), true.into());
+    // They take seconds, so that some still wait when slow machines look.
+    let mut streams: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(&request("POST", "/v1/completions", body.to_string().as_bytes())).unwrap();
+    }
     let start = Instant::now();
     while server.metric("siskin_requests_waiting{model=\"tiny\"") == 0 {
         assert!(start.elapsed() < Duration::from_secs(20), "no request waits");
@@ -133,7 +136,8 @@ fn every_metric_is_explained() {
     let server = Running::serve(options, ServedModel::new("tiny", tiny()));
     let page = server.exchange(&request("GET", "/metrics", b""));
     let text = std::fs::read_to_string(paths::root().join("docs/operations.md")).unwrap();
-    let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let names: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(names.len() > 40, "{page}");
     let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "docs/operations.md does not explain {missing:?}");

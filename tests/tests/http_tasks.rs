@@ -94,7 +94,7 @@ fn tasks_need_models_that_can_do_them() {
     let server = server(vec![("labels", open("golden-texts/bert-labels")), ("translator", translator())]);
     for (path, body, message) in [
         ("/v1/classify", json!({"model": "labels", "input": "w5"}), "no head for classes"),
-        ("/v1/classify", json!({"model": "translator", "input": "w5"}), "makes texts from texts"),
+        ("/v1/classify", json!({"model": "translator", "input": "w5"}), "translates and summarizes"),
         ("/v1/translate", json!({"model": "labels", "input": "w5"}), "is an encoder"),
         ("/v1/completions", json!({"model": "translator", "prompt": "w5"}), "/v1/translate"),
         ("/v1/classify", json!({"model": "labels", "input": []}), "expected 1 to 1024 texts"),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use siskin::FinishReason;
 use siskin::sample::SampledToken;
 use siskin::serving::{
-    CacheSalt, GenerationEvent, GenerationRequest, GenerationStream, PromptInput, RequestClass, ScoredToken,
-    Speculation, StreamEnd, StreamTimes, StreamUsage,
+    CacheSalt, GenerationEvent, GenerationRequest, GenerationStream, PromptInput, RequestClass, Speculation,
+    StreamEnd, StreamTimes, StreamUsage, TokenScore,
 };
 
 use crate::call::Call;
@@ -58,7 +58,7 @@ impl Choice {
 pub(crate) enum ChoiceEvent {
     /// The tokens of the prompt from the second on.
     Prompt {
-        tokens: Vec<ScoredToken>,
+        tokens: Vec<TokenScore>,
     },
     Token {
         token: SampledToken,
@@ -68,7 +68,7 @@ pub(crate) enum ChoiceEvent {
     End {
         text: String,
         /// The end token, if there is one and log-probabilities are enabled.
-        end_token: Option<Box<ScoredToken>>,
+        end_token: Option<Box<TokenScore>>,
         finish_reason: &'static str,
         times: StreamTimes,
     },
@@ -90,7 +90,7 @@ impl Choices {
             let message = format!("{count} choices requested; the limit is {}", model.max_requests);
             return Err(ApiError::invalid(if per_prompt > 1 { "n" } else { "prompt" }, message));
         }
-        let admitted = model.health.admit(&model.name)?;
+        let admitted = model.admit()?;
         call.client.begin_request()?;
         degrade(call, model, &mut variants)?;
         let (salt, is_structured) = sampled_traits(&variants);

@@ -55,11 +55,11 @@ mod tests {
     #[test]
     fn lines_are_renamed() {
         let page = "# HELP siskin_requests_running Requests.\n# TYPE siskin_requests_running gauge\n\
-            siskin_requests_running{model=\"a\"} 1\nsiskin_requests_paused{model=\"a\"} 1\n\
-            siskin_time_to_first_token_seconds_bucket{model=\"a\",le=\"0.5\"} 2\n";
+            siskin_requests_running{model=\"a\",version=\"v1\"} 1\nsiskin_requests_paused{model=\"a\",version=\"v1\"} 1\n\
+            siskin_time_to_first_token_seconds_bucket{model=\"a\",version=\"v1\",le=\"0.5\"} 2\n";
         let want = "# HELP vllm:num_requests_running Requests.\n# TYPE vllm:num_requests_running gauge\n\
-            vllm:num_requests_running{model_name=\"a\"} 1\n\
-            vllm:time_to_first_token_seconds_bucket{model_name=\"a\",le=\"0.5\"} 2\n";
+            vllm:num_requests_running{model_name=\"a\",version=\"v1\"} 1\n\
+            vllm:time_to_first_token_seconds_bucket{model_name=\"a\",version=\"v1\",le=\"0.5\"} 2\n";
         assert_eq!(renamed(page), want);
     }
 }

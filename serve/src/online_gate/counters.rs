@@ -51,6 +51,12 @@ impl Counters {
                 }
                 return;
             }
+            // Clients see these as failures.
+            "siskin_requests_rejected_total" | "siskin_requests_unavailable_total" => {
+                self.requests += value;
+                self.failed += value;
+                return;
+            }
             "siskin_time_to_first_token_seconds_bucket" => &mut self.first_token,
             "siskin_e2e_request_latency_seconds_bucket" => &mut self.response,
             _ => return,

@@ -82,25 +82,23 @@ async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
         ..TranscribeOptions::default()
     };
     let (sender, segments) = unbounded_channel();
+    let (client, of) = (call.client.clone(), Arc::clone(&model));
     let transcribe = move |transcriber: &mut Transcriber| {
         let _upload = upload;
         let sound = AudioSamples::from_wav(&file).map_err(|error| error.within("file"))?;
         let seconds = sound.samples.len() as f64 / f64::from(sound.rate.max(1));
         let transcript = transcriber.transcribe_with(&sound, &options, &mut |segment| {
+            // Counted now: a client that leaves in the middle has had these.
+            client.count_tokens(segment.ids.len());
+            of.metrics.record_generated(segment.ids.len());
             // If nothing reads it, it is not needed.
             let _ = sender.send(segment.clone());
             Ok(())
         })?;
         Ok(SpeechResult { transcript, seconds })
     };
-    let (client, of) = (call.client.clone(), Arc::clone(&model));
-    let result = async move {
-        let result = run_on_worker(&of, &workers, locate, transcribe).await?;
-        let tokens = result.transcript.segments.iter().map(|segment| segment.ids.len()).sum();
-        of.metrics.record_generated(tokens);
-        client.count_tokens(tokens);
-        Ok(result)
-    };
+    let of = Arc::clone(&model);
+    let result = async move { run_on_worker(&of, &workers, locate, transcribe).await };
     if is_streamed {
         let stream = TranscriptStream::begin(model, Box::pin(result), segments).await?;
         return Ok(response::stream(EventStream::new(StreamFormat::TypedEvents, Box::new(stream))));

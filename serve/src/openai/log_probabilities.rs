@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use siskin::sample::SampledToken;
-use siskin::serving::ScoredToken;
+use siskin::serving::TokenScore;
 use siskin::tokenizer::Tokenizer;
 
 use crate::generation::{finite, token_text};
@@ -22,7 +22,7 @@ impl CompletionLogProbabilities {
     pub(super) fn push(&mut self, tokenizer: Option<&Tokenizer>, token: SampledToken, top: &[SampledToken]) {
         self.push_text(token_text(tokenizer, token.id).1);
         self.log_probabilities.push(finite(token.log_probability));
-        // The sampled token is there, even if it is none of the most likely ones.
+        // The sampled token is there, even if it is not among the most likely ones.
         let named = top.iter().chain([&token]);
         let named = named.map(|token| (token_text(tokenizer, token.id).1, finite(token.log_probability)));
         self.top.push(Value::Object(named.collect::<Map<_, _>>()));
@@ -33,14 +33,14 @@ impl CompletionLogProbabilities {
         &mut self,
         tokenizer: Option<&Tokenizer>,
         first: Option<u32>,
-        rest: &[ScoredToken],
+        rest: &[TokenScore],
     ) {
         if let Some(first) = first {
             self.push_text(token_text(tokenizer, first).1);
             self.log_probabilities.push(Value::Null);
             self.top.push(Value::Null);
         }
-        rest.iter().for_each(|ScoredToken { token, top }| self.push(tokenizer, *token, top));
+        rest.iter().for_each(|TokenScore { token, top }| self.push(tokenizer, *token, top));
     }
 
     fn push_text(&mut self, text: String) {

@@ -1,4 +1,4 @@
-//! Transcripts as streams: the text of each segment as soon as it is complete.
+//! Streaming transcription: one event per segment, as soon as it is complete.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -91,11 +91,13 @@ impl EventSource for TranscriptStream {
         match self.poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(())) => Poll::Ready(self.events.pop_front()),
-            Poll::Ready(Err(error)) => {
-                let mut event = error.body_in(ErrorFormat::OpenAi);
-                event["type"] = "error".into();
-                Poll::Ready(Some(event))
-            }
+            Poll::Ready(Err(error)) => Poll::Ready(Some(error_event(&error))),
         }
     }
+}
+
+fn error_event(error: &ApiError) -> Value {
+    let mut event = error.body_in(ErrorFormat::OpenAi);
+    event["type"] = "error".into();
+    event
 }

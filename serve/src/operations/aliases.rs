@@ -89,17 +89,17 @@ impl Aliases {
     }
 
     /// Appends the metrics to a page.
-    pub(crate) fn write_metrics(&self, page: &mut String) {
+    pub(crate) fn write_metrics(&self, page: &mut String, is_visible: impl Fn(&str) -> bool) {
         if !self.has_file() {
             return;
         }
         let counter = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             page,
             "# HELP siskin_model_alias The model of an alias.\n# TYPE siskin_model_alias gauge"
         );
-        for (alias, model) in &*self.current() {
+        for (alias, model) in self.current().iter().filter(|(_, model)| is_visible(model)) {
             let _ = writeln!(page, "siskin_model_alias{{alias={},model={}}} 1", label(alias), label(model));
         }
         for (name, help, value) in [
@@ -224,7 +224,7 @@ mod tests {
         aliases.reload_if_changed(&MODELS).unwrap();
         assert_eq!(target().as_deref(), Some("a-v1"));
         let mut page = String::new();
-        aliases.write_metrics(&mut page);
+        aliases.write_metrics(&mut page, |_| true);
         assert!(page.contains("siskin_model_alias{alias=\"a\",model=\"a-v1\"} 1\n"), "{page}");
         assert!(page.contains("siskin_alias_reload_failures_total 2\n"), "{page}");
         std::fs::remove_dir_all(&folder).unwrap();

@@ -17,11 +17,11 @@ const MAX_OUTCOMES: usize = 4096;
 /// Whether a model gets requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakerState {
-    /// It does.
+    /// Requests are admitted.
     Closed,
-    /// It does not.
+    /// Requests are rejected.
     Open,
-    /// It gets one, to see whether it works again.
+    /// One probe request is admitted.
     HalfOpen,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Breaker {
     outcomes: VecDeque<(Duration, bool)>,
     /// A request is tried, and has not ended.
     is_probing: bool,
-    /// How often it has opened: outcomes of requests from before say nothing.
+    /// How often it has opened: outcomes of requests from before are ignored.
     generation: u64,
     stalls: u32,
     /// The model's outputs are wrong: it stays open.
@@ -58,7 +58,7 @@ impl Breaker {
     /// Lets a request begin: returns the generation for its outcome; `None` if it may not.
     pub(crate) fn admit(&mut self, now: Duration) -> Option<u64> {
         if self.state == BreakerState::Open && !self.rejects_all(now) {
-            (self.state, self.is_probing) = (BreakerState::HalfOpen, false);
+            (self.state, self.is_probing, self.stalls) = (BreakerState::HalfOpen, false, 0);
         }
         let admits = match self.state {
             BreakerState::Closed => true,
@@ -86,7 +86,7 @@ impl Breaker {
             return;
         }
         let has_failed = match outcome {
-            // The request says nothing about the model.
+            // The request ended before its outcome was known.
             RequestOutcomeKind::Abandoned => {
                 self.is_probing = false;
                 return;
@@ -117,7 +117,7 @@ impl Breaker {
     /// Records whether passes make progress.
     pub(crate) fn record_progress(&mut self, now: Duration, is_stalled: bool) {
         self.stalls = if is_stalled { self.stalls + 1 } else { 0 };
-        if self.stalls >= MAX_STALLS && self.state == BreakerState::Closed {
+        if self.stalls >= MAX_STALLS && self.state != BreakerState::Open {
             self.open(now);
         }
     }
@@ -183,6 +183,18 @@ mod tests {
                 breaker.record(at(seconds), generation, if index < failed { Failed } else { Succeeded });
             }
         }
+    }
+
+    #[test]
+    fn a_probe_that_stalls_opens_the_breaker_again() {
+        let mut breaker = Breaker::new();
+        let seconds = Duration::from_secs;
+        (0..MAX_STALLS).for_each(|_| breaker.record_progress(seconds(1), true));
+        assert!(breaker.rejects_all(seconds(2)));
+        assert!(breaker.admit(seconds(12)).is_some() && breaker.admit(seconds(12)).is_none());
+        (0..MAX_STALLS).for_each(|_| breaker.record_progress(seconds(13), true));
+        assert!(breaker.rejects_all(seconds(14)));
+        assert!(breaker.admit(seconds(24)).is_some(), "another one is tried");
     }
 
     #[test]

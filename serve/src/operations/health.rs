@@ -52,9 +52,11 @@ impl ModelHealth {
                 Ok(AdmittedRequest { health: Arc::clone(self), generation, outcome })
             }
             None if breaker.is_corrupt() => Err(ApiError::unavailable(format!(
-                "`{model}` does not compute what it should: memory, file or kernels of the server are faulty"
+                "`{model}` failed its self-test and is disabled: faulty memory, model file or kernel"
             ))),
-            None => Err(ApiError::unavailable(format!("`{model}` fails; try again later"))),
+            None => Err(ApiError::unavailable(format!(
+                "`{model}` is temporarily unavailable: too many of its requests failed"
+            ))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Operation: which models get requests, and what the server does when there are too many.
+//! Operations: aliases, health and circuit breaking, load shedding, quality and drift monitoring.
 
 pub(crate) mod aliases;
 pub(crate) mod breaker;

@@ -24,9 +24,9 @@ pub(super) async fn ready(call: Call) -> Result<Response, ApiError> {
 
 /// Returns the page of metrics. Reading GPUs may take milliseconds.
 pub(super) async fn metrics(call: Call) -> Result<Response, ApiError> {
-    let state = Arc::clone(&call.state);
+    let (state, client) = (Arc::clone(&call.state), call.client.clone());
     let page = tokio::task::spawn_blocking(move || {
-        state.models.metrics(state.degrade_after, &state.gpus, state.has_vllm_metric_names)
+        state.models.metrics(&client, state.degrade_after, &state.gpus, state.has_vllm_metric_names)
     });
     let page = page.await.map_err(|_| ApiError::internal("internal error, please report it"))?;
     Ok(response::text("text/plain; version=0.0.4; charset=utf-8", page))

@@ -110,20 +110,19 @@ fn error_format(path: &str) -> ErrorFormat {
 fn find(method: &Method, path: &str) -> Result<(&'static HttpRoute, Vec<String>), ApiError> {
     // The server leaves out the body of a response to HEAD.
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    // The first template that matches is the most specific one.
-    let template =
-        ROUTES.iter().map(|route| route.path).find(|template| path::arguments(template, path).is_some());
-    let Some(template) = template else {
-        return Err(ApiError::rejected(StatusCode::NOT_FOUND, format!("no route {path}")));
-    };
-    let routes = ROUTES.iter().filter(|route| route.path == template);
-    if let Some(route) = routes.clone().find(|route| route.method.name() == method) {
-        let arguments = path::arguments(template, path).unwrap_or_default();
-        let decoded = arguments.into_iter().map(percent_decoded);
+    let matching = ROUTES.iter().filter_map(|route| Some((route, path::arguments(route.path, path)?)));
+    let matching: Vec<_> = matching.collect();
+    if let Some((route, arguments)) = matching.iter().find(|(route, _)| route.method.name() == method) {
+        let decoded = arguments.iter().map(|argument| percent_decoded(argument));
         return Ok((route, decoded.collect::<Result<_, _>>()?));
     }
-    let allowed: Vec<_> = routes.map(|route| route.method.name()).collect();
-    let allowed = allowed.join(", ");
+    // The template with the most segments is the most specific one: an argument at the end stands for several.
+    let segments = |route: &HttpRoute| route.path.split('/').count();
+    let Some(most) = matching.iter().map(|(route, _)| segments(route)).max() else {
+        return Err(ApiError::rejected(StatusCode::NOT_FOUND, format!("no route {path}")));
+    };
+    let specific = matching.iter().filter(|(route, _)| segments(route) == most);
+    let allowed = specific.map(|(route, _)| route.method.name()).collect::<Vec<_>>().join(", ");
     Err(ApiError::method_not_allowed(format!("{path} takes {allowed}, not {method}"), allowed))
 }
 
@@ -142,8 +141,9 @@ mod tests {
         assert!(found(Method::GET, "/v1/chat/completions").is_err());
         assert!(found(Method::POST, "/v1/chat/completions/").is_err());
         assert!(found(Method::GET, "/v1/models/%zz").is_err());
-        let error = found(Method::GET, "/v2/models/a/generate").unwrap_err();
-        assert!(error.message().contains("takes POST, not GET"), "{}", error.message());
+        let error = found(Method::PUT, "/v2/models/a/generate").unwrap_err();
+        assert!(error.message().contains("takes POST, not PUT"), "{}", error.message());
+        assert_eq!(found(Method::POST, "/v2/models/a/infer").unwrap().0, "/v2/models/{model}/infer");
     }
 
     #[test]

@@ -70,7 +70,7 @@ def prepare(document):
                 if parameter["name"] == "model":
                     parameter["schema"] = {"enum": MODELS}
             # Schemathesis does not know that events and lines have a schema each: `check_streams` does.
-            content = operation["responses"]["200"].get("content", {})
+            content = operation["responses"].get("200", {}).get("content", {})
             for kind in ["text/event-stream", "application/x-ndjson"]:
                 if kind in content:
                     content[kind] = {}

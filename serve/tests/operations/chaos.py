@@ -168,7 +168,7 @@ def check_suspension(texts):
 
 
 def check_replaced_file(texts):
-    """The file of a model is replaced by another under its name: the server goes on with the one that it opened."""
+    """The file of a model is replaced by another under its name: the server keeps using the one that it opened."""
     with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder) / "smollm2.siskin"
         subprocess.run([SISKIN, "--quiet", "convert", DECODER, "--output", model], check=True)

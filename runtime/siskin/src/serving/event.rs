@@ -13,7 +13,7 @@ pub enum GenerationEvent {
     /// [`GenerationRequest::prompt_log_probabilities`](super::GenerationRequest::prompt_log_probabilities).
     Prompt {
         /// The tokens of the prompt from the second on.
-        tokens: Vec<ScoredToken>,
+        tokens: Vec<TokenScore>,
     },
     /// A token was generated.
     Token {
@@ -30,8 +30,8 @@ pub enum GenerationEvent {
     End {
         /// The text that was held back.
         text: String,
-        /// The end token, if the request ended with one and log-probabilities are enabled. It is none of the response.
-        end_token: Option<Box<ScoredToken>>,
+        /// The end token, if the request ended with one and log-probabilities are enabled. It does not belong to the response.
+        end_token: Option<Box<TokenScore>>,
         /// Why the request ended.
         end: StreamEnd,
         /// What it used.
@@ -43,7 +43,7 @@ pub enum GenerationEvent {
 
 /// A token and its log-probability, given the tokens before it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ScoredToken {
+pub struct TokenScore {
     /// The token and its log-probability.
     pub token: SampledToken,
     /// The most likely tokens in its place, if enabled in the sampler options.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::event::{GenerationEvent, ScoredToken, StreamEnd, StreamTimes, StreamUsage};
+use super::event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage, TokenScore};
 use super::wake::WakerSlot;
 use crate::sample::SampledToken;
 use siskin_scheduler::speculation::MAX_DRAFTS;
@@ -31,7 +31,7 @@ pub(super) struct EventQueue {
 }
 
 struct QueuedEvents {
-    prompt: Option<Vec<ScoredToken>>,
+    prompt: Option<Vec<TokenScore>>,
     tokens: VecDeque<QueuedToken>,
     /// The texts of these tokens, one after the other.
     text: VecDeque<u8>,
@@ -68,7 +68,7 @@ impl EventQueue {
     }
 
     /// Sets the scores of the prompt, before any token.
-    pub(super) fn set_prompt(&self, tokens: Vec<ScoredToken>) {
+    pub(super) fn set_prompt(&self, tokens: Vec<TokenScore>) {
         self.lock().prompt = Some(tokens);
         self.length.fetch_add(1, Ordering::Release);
         self.reader.wake();
@@ -89,7 +89,7 @@ impl EventQueue {
     pub(super) fn end(
         &self,
         text: &str,
-        end_token: Option<Box<ScoredToken>>,
+        end_token: Option<Box<TokenScore>>,
         end: StreamEnd,
         usage: StreamUsage,
         times: StreamTimes,

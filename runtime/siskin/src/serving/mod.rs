@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 pub use embedding::{EmbeddingRequest, EncoderId};
-pub use event::{GenerationEvent, ScoredToken, StreamEnd, StreamTimes, StreamUsage};
+pub use event::{GenerationEvent, StreamEnd, StreamTimes, StreamUsage, TokenScore};
 pub use request::{GenerationRequest, PromptInput};
 pub use siskin_scheduler::engine::{
     Drive, ModelId, PassTimes, RequestCanceler, RequestHandle, SchedulerStats, SchedulingOptions,

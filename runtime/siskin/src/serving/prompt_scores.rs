@@ -3,13 +3,13 @@
 use crate::beam_search::log_softmax;
 use crate::model::Model;
 use crate::sample::{SampledToken, most_likely};
-use crate::serving::event::ScoredToken;
+use crate::serving::event::TokenScore;
 
 /// Scores a prompt token by token.
 pub(super) struct PromptScorer {
     /// How many of the most likely tokens are reported beside each.
     top: usize,
-    tokens: Vec<ScoredToken>,
+    tokens: Vec<TokenScore>,
     /// Reused from token to token.
     scores: Vec<f32>,
 }
@@ -30,11 +30,11 @@ impl PromptScorer {
         log_softmax(&model.kernel_table(), &mut self.scores);
         let log_probability = self.scores.get(token as usize).copied().unwrap_or(f32::NAN);
         let top = most_likely(&self.scores, self.top);
-        self.tokens.push(ScoredToken { token: SampledToken { id: token, log_probability }, top });
+        self.tokens.push(TokenScore { token: SampledToken { id: token, log_probability }, top });
     }
 
     /// Returns the scores of all tokens from the second on.
-    pub(super) fn finish(self) -> Vec<ScoredToken> {
+    pub(super) fn finish(self) -> Vec<TokenScore> {
         self.tokens
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::event::{ScoredToken, StreamEnd, StreamTimes, StreamUsage};
+use super::event::{StreamEnd, StreamTimes, StreamUsage, TokenScore};
 use super::event_queue::EventQueue;
 use super::prompt_scores::PromptScorer;
 use crate::model::Model;
@@ -33,7 +33,7 @@ pub(super) struct StreamSampler {
     pub submitted: Instant,
     pub times: StreamTimes,
     /// The end token, for the last event.
-    pub end_token: Option<Box<ScoredToken>>,
+    pub end_token: Option<Box<TokenScore>>,
     pub has_ended: bool,
 }
 
@@ -96,7 +96,7 @@ impl RequestSampler for StreamSampler {
         self.times.first_token.get_or_insert(time);
         if self.model.end_ids().contains(&token.id) {
             if !token.log_probability.is_nan() {
-                self.end_token = Some(Box::new(ScoredToken { token, top: self.sampler.top().to_vec() }));
+                self.end_token = Some(Box::new(TokenScore { token, top: self.sampler.top().to_vec() }));
             }
             self.end(StreamEnd::Finished(FinishReason::Eos));
             return Ok(Sampled::End);

@@ -7,6 +7,9 @@ use siskin_format::JsonFields;
 use crate::error::ApiError;
 use crate::openai::structured_output;
 
+/// The maximum size of tools, and of the schema of the text, which each response repeats.
+const MAX_TOOL_BYTES: usize = 256 << 10;
+
 /// Fields that the response repeats.
 pub(super) struct EchoedFields {
     tools: Vec<Value>,
@@ -29,18 +32,32 @@ impl EchoedFields {
         };
         for (name, value, known) in [
             ("reasoning", &echoed.reasoning, &["effort", "summary", "generate_summary"][..]),
-            ("text", &echoed.text, &["format"]),
+            ("text", &echoed.text, &["format", "verbosity"]),
         ] {
             let object = value.as_object().ok_or_else(|| ApiError::invalid(name, "expected an object"))?;
             if let Some(unknown) = object.keys().find(|key| !known.contains(&key.as_str())) {
-                return Err(ApiError::invalid(name, format!("`{unknown}` is not supported")));
+                return Err(ApiError::invalid(&format!("{name}.{unknown}"), "is not supported"));
             }
         }
-        if let Some(tool) = echoed.tools.iter().find(|tool| tool["type"] != "function") {
-            return Err(ApiError::invalid(
-                "tools",
-                format!("`{}` is not supported; expected function", tool["type"]),
-            ));
+        check_metadata(&echoed.metadata)?;
+        let schemas = serde_json::to_string(&echoed.tools).map_or(0, |tools| tools.len());
+        if schemas > MAX_TOOL_BYTES || echoed.text.to_string().len() > MAX_TOOL_BYTES {
+            return Err(ApiError::invalid("tools", format!("more than {MAX_TOOL_BYTES} bytes of schemas")));
+        }
+        // The default of clients that send it always.
+        if echoed.text.get("verbosity").is_some_and(|verbosity| verbosity != "medium") {
+            return Err(ApiError::invalid("text.verbosity", "only `medium` is supported"));
+        }
+        for (index, tool) in echoed.tools.iter().enumerate() {
+            let field = format!("tools[{index}].type");
+            match tool["type"].as_str() {
+                Some("function") => {}
+                Some(other) => {
+                    let message = format!("`{other}` is not supported; expected function");
+                    return Err(ApiError::invalid(&field, message));
+                }
+                None => return Err(ApiError::invalid(&field, "missing")),
+            }
         }
         Ok(echoed)
     }
@@ -102,6 +119,20 @@ impl EchoedFields {
             Value::Object(object) => object,
             _ => Map::new(),
         }
+    }
+}
+
+/// Checks that metadata are pairs of short strings, as in OpenAI's API.
+fn check_metadata(metadata: &Value) -> Result<(), ApiError> {
+    let is_valid = |(key, value): (&String, &Value)| {
+        key.len() <= 64 && value.as_str().is_some_and(|value| value.chars().count() <= 512)
+    };
+    match metadata.as_object() {
+        Some(pairs) if pairs.len() <= 16 && pairs.iter().all(is_valid) => Ok(()),
+        _ => Err(ApiError::invalid(
+            "metadata",
+            "expected an object with at most 16 strings, of at most 512 characters and with keys of at most 64",
+        )),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The input of a response: a text, or items of a conversation.
 
+use std::collections::HashSet;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use siskin::template::{Message, ToolCall};
@@ -10,7 +12,8 @@ use crate::generation::unique_id;
 /// The input as messages, and as items with ids.
 pub(super) struct ConversationInput {
     pub(super) messages: Vec<Message>,
-    pub(super) items: Vec<Value>,
+    /// Ids and JSON of the items.
+    pub(super) items: Vec<(String, String)>,
 }
 
 impl ConversationInput {
@@ -28,6 +31,7 @@ impl ConversationInput {
             return Err(ApiError::invalid("input", "expected at least one item"));
         }
         let (mut messages, mut items) = (Vec::<Message>::new(), Vec::with_capacity(list.len()));
+        let mut ids = HashSet::new();
         let mut reasoning: Option<String> = None;
         for (index, mut item) in list.into_iter().enumerate() {
             let place = format!("input[{index}]");
@@ -50,14 +54,36 @@ impl ConversationInput {
                     }),
                 },
             }
-            if item.get("id").is_none_or(Value::is_null) {
-                item["id"] = unique_id("item_").into();
-            }
-            items.push(item);
+            let id = match item.get("id") {
+                None | Some(Value::Null) => unique_id("item_"),
+                Some(Value::String(id)) if ids.insert(id.clone()) => id.clone(),
+                Some(Value::String(_)) => {
+                    return Err(ApiError::invalid(&format!("{place}.id"), "given twice"));
+                }
+                Some(_) => return Err(ApiError::invalid(&format!("{place}.id"), "expected a string")),
+            };
+            item["id"] = id.as_str().into();
+            items.push((id, item.to_string()));
         }
         Ok(Self { messages, items })
     }
 }
+
+/// The fields of all items.
+const FIELDS: [&str; 12] = [
+    "type",
+    "id",
+    "status",
+    "role",
+    "content",
+    "phase",
+    "call_id",
+    "name",
+    "arguments",
+    "output",
+    "summary",
+    "encrypted_content",
+];
 
 enum Item {
     Message(Message),
@@ -66,8 +92,9 @@ enum Item {
 }
 
 fn read_item(item: &Value, place: &str) -> Result<Item, ApiError> {
-    if !item.is_object() {
-        return Err(ApiError::invalid(place, "expected an object"));
+    let object = item.as_object().ok_or_else(|| ApiError::invalid(place, "expected an object"))?;
+    if let Some(unknown) = object.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+        return Err(ApiError::invalid(&format!("{place}.{unknown}"), "unknown field"));
     }
     let text = |name: &str| {
         let text = item[name].as_str().map(str::to_owned);
@@ -118,7 +145,12 @@ fn content(content: &Value, place: &str) -> Result<String, ApiError> {
             Some("input_text" | "output_text" | "text") => part["text"].as_str(),
             Some("refusal") => part["refusal"].as_str(),
             other => {
-                let message = format!("`{}` are not supported", other.unwrap_or("parts without a type"));
+                let message = match other {
+                    Some(other) => {
+                        format!("content parts of type `{other}` are not supported; expected input_text")
+                    }
+                    None => "a content part without a type".to_owned(),
+                };
                 return Err(ApiError::invalid(place, message));
             }
         };
@@ -151,8 +183,8 @@ mod tests {
         assert_eq!(input.messages[2].tool_calls.len(), 2);
         assert_eq!(input.messages[2].reasoning_content.as_deref(), Some("hm"));
         assert_eq!(input.messages[3].tool_call_id.as_deref(), Some("a"));
-        assert!(input.items.iter().all(|item| item["id"].is_string()));
-        assert_eq!(input.items[2]["id"], "rs_1");
+        assert!(input.items.iter().all(|(id, item)| !id.is_empty() && item.contains(id)));
+        assert_eq!(input.items[2].0, "rs_1");
         assert_eq!(read(&json!("Hi")).unwrap().messages, [Message::new("user", "Hi")]);
     }
 
@@ -164,6 +196,9 @@ mod tests {
             json!([5]),
             json!([{"role": "critic", "content": ""}]),
             json!([{"role": "user"}]),
+            json!([{"role": "user", "content": "", "x": []}]),
+            json!([{"role": "user", "content": "", "id": 5}]),
+            json!([{"role": "user", "content": "", "id": "a"}, {"role": "user", "content": "", "id": "a"}]),
             json!([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]),
             json!([{"type": "item_reference", "id": "x"}]),
             json!([{"type": "function_call", "name": "f", "arguments": "{}"}]),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use siskin::chat::ChatOptions;
 use siskin::sample::SamplerOptions;
 use siskin::serving::PromptInput;
 use siskin::template::Message;
@@ -40,6 +41,9 @@ struct ResponseFields {
 
 impl ResponseFields {
     fn take(fields: &mut JsonFields<'_>) -> Result<Self, ApiError> {
+        if fields.has("messages") {
+            return Err(ApiError::invalid("messages", "unknown field; this API takes `input`"));
+        }
         let input = ConversationInput::read(fields.take_required::<&RawValue>("input")?)?;
         reject_unsupported(fields)?;
         let has_log_probabilities = take_include(fields)?;
@@ -69,32 +73,51 @@ impl ResponseFields {
     }
 }
 
+/// A request.
+struct ResponseRequest {
+    model: Option<String>,
+    allow_fallback: bool,
+    own: ResponseFields,
+    echoed: EchoedFields,
+    options: ChatOptions,
+    sampling: SamplingFields,
+}
+
+impl ResponseRequest {
+    fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let mut fields = body::fields(body)?;
+        let model = fields.take("model")?;
+        let allow_fallback = fields.take("allow_fallback")?.unwrap_or(false);
+        let own = ResponseFields::take(&mut fields)?;
+        let echoed = EchoedFields::take(&mut fields)?;
+        let options = echoed.chat_options()?;
+        if fields.has("max_tokens") {
+            return Err(ApiError::invalid("max_tokens", "unknown field; use `max_output_tokens`"));
+        }
+        let mut sampling = SamplingFields::take(fields)?;
+        if sampling.choices() != 1 {
+            return Err(ApiError::invalid("n", "a request has one response"));
+        }
+        sampling.limit(own.max_tokens);
+        Ok(Self { model, allow_fallback, own, echoed, options, sampling })
+    }
+}
+
 /// Reads the body of a request.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read_untrusted(body: &[u8]) {
-    let read = |mut fields: JsonFields<'_>| {
-        fields.ignore_null();
-        ResponseFields::take(&mut fields)?;
-        EchoedFields::take(&mut fields)?.chat_options()?;
-        SamplingFields::take(fields)
-    };
-    let _ = body::fields(body).and_then(read);
+    let _ = ResponseRequest::read(body);
 }
 
 /// Answers a request.
 pub(crate) async fn create(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
-    let mut fields = body::fields(&body)?;
-    fields.ignore_null();
-    let model = call.take_model_or_fallback(&mut fields)?;
+    let request = call.state.run_blocking(move || ResponseRequest::read(&body)).await??;
+    let ResponseRequest { model, allow_fallback, mut own, echoed, options, sampling } = request;
+    let model = call.select_model(model, allow_fallback)?;
     model.decoder()?;
-    let mut own = ResponseFields::take(&mut fields)?;
-    let echoed = EchoedFields::take(&mut fields)?;
-    let options = echoed.chat_options()?;
-    let mut sampling = SamplingFields::take(fields)?;
-    sampling.limit(own.max_tokens);
     let mut conversation = match &own.previous {
-        Some(id) => stored(&call, id).map_err(|error| error.in_field("previous_response_id"))?.messages,
+        Some(id) => stored(&call, id).map_err(ApiError::about_previous_response)?.messages.clone(),
         None => Vec::new(),
     };
     conversation.append(&mut own.input.messages);
@@ -106,9 +129,6 @@ pub(crate) async fn create(mut call: Call) -> Result<Response, ApiError> {
     let chat = call.state.run_blocking(move || opened.chat(&messages, &options)).await?;
     let chat = chat.map_err(|error| names.locate(error))?;
     let mut variants = sampling.variants(own.top, None, false, &call, &model.model)?;
-    if variants.len() != 1 {
-        return Err(ApiError::invalid("n", "a request has one response"));
-    }
     variants.iter_mut().for_each(|request| request.set_chat(&chat));
     let mut base = echoed.into_object();
     own.echo_into(&mut base);
@@ -131,8 +151,10 @@ pub(crate) async fn create(mut call: Call) -> Result<Response, ApiError> {
 }
 
 fn sampling_into(object: &mut Map<String, Value>, sampler: &SamplerOptions) {
-    object.insert("temperature".to_owned(), json!(sampler.temperature));
-    object.insert("top_p".to_owned(), json!(sampler.top_p));
+    // As the client wrote them: 0.7 rather than 0.699999988.
+    let short = |value: f32| json!(value.to_string().parse::<f64>().unwrap_or_default());
+    object.insert("temperature".to_owned(), short(sampler.temperature));
+    object.insert("top_p".to_owned(), short(sampler.top_p));
 }
 
 /// Returns a stored response.
@@ -140,7 +162,8 @@ pub(crate) async fn retrieve(call: Call) -> Result<Response, ApiError> {
     if call.query("stream")?.is_some_and(|stream| stream != "false") {
         return Err(ApiError::invalid("stream", "stored responses cannot be streamed"));
     }
-    Ok(response::json(StatusCode::OK, &stored(&call, call.argument(0))?.object))
+    let object = stored(&call, call.argument(0))?.object.clone();
+    Ok(response::bytes(StatusCode::OK, "application/json", object.into()))
 }
 
 /// Removes a stored response.
@@ -152,24 +175,24 @@ pub(crate) async fn delete(call: Call) -> Result<Response, ApiError> {
     }
 }
 
-/// Cancels a response in the background, of which there are none.
+/// Rejects the cancellation: background responses are not supported.
 pub(crate) async fn cancel(call: Call) -> Result<Response, ApiError> {
     stored(&call, call.argument(0))?;
-    let message =
-        "the response is complete; only responses in the background can be canceled, and there are none";
+    let message = "only background responses can be canceled, and `background` is not supported";
     Err(ApiError::rejected(StatusCode::BAD_REQUEST, message))
 }
 
 /// Returns what a request added to its conversation, a page at a time.
 pub(crate) async fn input_items(call: Call) -> Result<Response, ApiError> {
-    let mut items = stored(&call, call.argument(0))?.input_items;
+    let stored = stored(&call, call.argument(0))?;
+    let mut items: Vec<&(String, String)> = stored.input_items.iter().collect();
     match call.query("order")?.as_deref() {
         None | Some("desc") => items.reverse(),
         Some("asc") => {}
         Some(_) => return Err(ApiError::invalid("order", "expected asc or desc")),
     }
     if let Some(after) = call.query("after")? {
-        let index = items.iter().position(|item| item["id"] == after);
+        let index = items.iter().position(|(id, _)| *id == after);
         let index = index.ok_or_else(|| ApiError::invalid("after", format!("no item `{after}`")))?;
         items.drain(..=index);
     }
@@ -178,31 +201,30 @@ pub(crate) async fn input_items(call: Call) -> Result<Response, ApiError> {
     let limit = limit.ok_or_else(|| ApiError::invalid("limit", "expected 1 to 100"))?;
     let has_more = items.len() > limit;
     items.truncate(limit);
-    let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+    let data: Vec<Value> = items.iter().filter_map(|(_, item)| serde_json::from_str(item).ok()).collect();
     let object = json!({
         "object": "list",
-        "first_id": id(items.first()),
-        "last_id": id(items.last()),
+        "first_id": items.first().map(|(id, _)| id),
+        "last_id": items.last().map(|(id, _)| id),
         "has_more": has_more,
-        "data": items,
+        "data": data,
     });
     Ok(response::json(StatusCode::OK, &object))
 }
 
-fn stored(call: &Call, id: &str) -> Result<StoredResponse, ApiError> {
-    call.state.responses().get(id, call.client.name()).cloned().ok_or_else(|| not_found(id))
+fn stored(call: &Call, id: &str) -> Result<Arc<StoredResponse>, ApiError> {
+    call.state.responses().get(id, call.client.name()).ok_or_else(|| not_found(id))
 }
 
 fn not_found(id: &str) -> ApiError {
-    let message =
-        format!("no response `{id}`: it was not stored, or it is one of the oldest, which are forgotten");
+    let message = format!("no response `{id}`: it was not stored, was deleted, or has been evicted");
     ApiError::rejected(StatusCode::NOT_FOUND, message)
 }
 
 /// Rejects what changes results and is not supported, and takes the values of these fields that change none.
 fn reject_unsupported(fields: &mut JsonFields<'_>) -> Result<(), ApiError> {
     if fields.take("background")?.unwrap_or(false) {
-        return Err(ApiError::invalid("background", "is not supported"));
+        return Err(ApiError::invalid("background", "must be false: background responses are not supported"));
     }
     let truncation: Option<String> = fields.take("truncation")?;
     if truncation.is_some_and(|truncation| truncation != "disabled") {

@@ -144,7 +144,13 @@ impl OutputItems {
     }
 
     fn begin(&mut self, kind: ItemKind, events: &mut Vec<Value>) {
+        // The last token is that of the new item.
+        let last = self.log_probabilities.pop();
+        if matches!(kind, ItemKind::Call { .. }) {
+            self.log_probabilities.clear();
+        }
         self.end("completed", events);
+        self.log_probabilities.extend(last.filter(|_| matches!(kind, ItemKind::Message)));
         let prefix = match kind {
             ItemKind::Message => "msg_",
             ItemKind::Reasoning => "rs_",
@@ -190,9 +196,10 @@ impl OutputItems {
     fn end(&mut self, status: &str, events: &mut Vec<Value>) {
         let Some(mut item) = self.current.take() else { return };
         let index = self.complete.len();
+        // Those of tokens without text that follow a message belong to it.
+        let log_probabilities = std::mem::take(&mut self.log_probabilities);
         if matches!(item.kind, ItemKind::Message) {
-            // Of tokens without text, such as the end of the response.
-            item.log_probabilities.append(&mut self.log_probabilities);
+            item.log_probabilities.extend(log_probabilities);
         }
         let (kind, fields) = match &item.kind {
             ItemKind::Message => {
@@ -258,7 +265,11 @@ mod tests {
         let [reasoning, message, call] = items.complete() else { panic!("{:?}", items.complete()) };
         assert_eq!(reasoning["content"][0]["text"], "hm");
         assert_eq!(message["content"][0]["text"], "ab");
-        assert_eq!(message["content"][0]["logprobs"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            message["content"][0]["logprobs"],
+            json!(["of a"]),
+            "that of the mark before it is not of its text"
+        );
         assert_eq!((&call["arguments"], &call["status"]), (&json!("{}"), &json!("incomplete")));
         assert_eq!(message["status"], "completed");
         let added = events.iter().filter(|event| event["type"] == "response.output_item.added");

@@ -26,7 +26,7 @@ pub(super) struct Storage {
     /// The messages before the response.
     pub(super) messages: Vec<Message>,
     /// What the request added to them.
-    pub(super) input_items: Vec<Value>,
+    pub(super) input_items: Vec<(String, String)>,
 }
 
 /// Writes the objects and events of a response.
@@ -140,7 +140,7 @@ impl ResponsesRenderer {
         let mut messages = storage.messages;
         messages.push(message);
         let Storage { state, client, input_items, .. } = storage;
-        let stored = StoredResponse { client, messages, input_items, object: object.clone() };
+        let stored = StoredResponse { client, messages, input_items, object: object.to_string() };
         state.responses().insert(&self.id, stored);
     }
 

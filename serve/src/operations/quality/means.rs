@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use siskin::serving::ScoredToken;
+use siskin::serving::TokenScore;
 
 use super::QualityMonitor;
 
@@ -93,9 +93,9 @@ impl QualityMeans {
 }
 
 /// Returns the means over tokens; `None` if there are none, or if a log-probability is not finite.
-pub(super) fn score_part(tokens: &[ScoredToken]) -> Option<PartScores> {
+pub(super) fn score_part(tokens: &[TokenScore]) -> Option<PartScores> {
     let count = tokens.len() as f64;
-    let mean = |value: &dyn Fn(&ScoredToken) -> f64| tokens.iter().map(value).sum::<f64>() / count;
+    let mean = |value: &dyn Fn(&TokenScore) -> f64| tokens.iter().map(value).sum::<f64>() / count;
     let scores = PartScores {
         log_probability: mean(&|scored| f64::from(scored.token.log_probability)),
         entropy: mean(&|scored| {
@@ -208,7 +208,7 @@ mod tests {
     fn parts_have_means_over_their_tokens() {
         let token = |probability: f32, top: &[f32]| {
             let sampled = |probability: &f32| SampledToken { id: 0, log_probability: probability.ln() };
-            ScoredToken { token: sampled(&probability), top: top.iter().map(sampled).collect() }
+            TokenScore { token: sampled(&probability), top: top.iter().map(sampled).collect() }
         };
         let scores = score_part(&[token(0.5, &[0.5, 0.25, 0.25]), token(0.125, &[1.0])]).unwrap();
         let ln2 = std::f64::consts::LN_2;

@@ -6,12 +6,13 @@
 mod means;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
-use siskin::serving::{CacheSalt, ScoredToken};
+use siskin::serving::{CacheSalt, TokenScore};
 use tokio::sync::Notify;
 
+use crate::sync::lock;
 pub(crate) use means::write_metrics;
 use means::{QualityMeans, SampleScores};
 
@@ -23,8 +24,10 @@ pub(crate) struct QualityMonitor {
     share: f64,
     requests: AtomicU64,
     queue: Mutex<VecDeque<QualitySample>>,
-    /// Wakes the task that scores the samples of all models.
-    wake: Arc<Notify>,
+    /// Wakes the task that scores the samples.
+    wake: Notify,
+    /// A sample is being scored, or waits for that in the engine.
+    is_scoring: AtomicBool,
     means: Mutex<QualityMeans>,
 }
 
@@ -41,12 +44,13 @@ pub(crate) struct QualitySample {
 
 impl QualityMonitor {
     /// `share`: from 0 to 1.
-    pub(crate) fn new(share: f64, wake: Arc<Notify>) -> Self {
+    pub(crate) fn new(share: f64) -> Self {
         Self {
             share: if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) },
             requests: AtomicU64::new(0),
             queue: Mutex::default(),
-            wake,
+            wake: Notify::new(),
+            is_scoring: AtomicBool::new(false),
             means: Mutex::default(),
         }
     }
@@ -64,7 +68,7 @@ impl QualityMonitor {
 
     /// Adds a sample, unless too many wait.
     pub(crate) fn push(&self, sample: QualitySample) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
         if queue.len() < MAX_QUEUED {
             queue.push_back(sample);
             self.wake.notify_one();
@@ -74,16 +78,34 @@ impl QualityMonitor {
         }
     }
 
-    /// Takes the sample that waits the longest.
-    pub(crate) fn pop(&self) -> Option<QualitySample> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    /// Waits for a sample, and takes the one that waits the longest.
+    pub(crate) async fn next(&self) -> QualitySample {
+        loop {
+            if let Some(sample) = self.pop() {
+                return sample;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    fn pop(&self) -> Option<QualitySample> {
+        lock(&self.queue).pop_front()
+    }
+
+    pub(crate) fn set_scoring(&self, is_scoring: bool) {
+        self.is_scoring.store(is_scoring, Ordering::Relaxed);
+    }
+
+    /// Returns whether one of the engine's requests is a sample.
+    pub(crate) fn is_scoring(&self) -> bool {
+        self.is_scoring.load(Ordering::Relaxed)
     }
 
     /// Records a sample and the scores of its tokens from the second on, prompt and answer; `None` if they could not be
     /// computed.
     ///
     /// Returns the mean log-probability of the prompt.
-    pub(crate) fn record(&self, sample: &QualitySample, scored: Option<&[ScoredToken]>) -> Option<f64> {
+    pub(crate) fn record(&self, sample: &QualitySample, scored: Option<&[TokenScore]>) -> Option<f64> {
         // The first token has no score.
         let parts = scored.and_then(|scored| scored.split_at_checked(sample.prompt.len().saturating_sub(1)));
         let Some((prompt, answer)) = parts else {
@@ -102,7 +124,7 @@ impl QualityMonitor {
     }
 
     fn means(&self) -> MutexGuard<'_, QualityMeans> {
-        self.means.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.means)
     }
 }
 
@@ -112,12 +134,12 @@ mod tests {
 
     #[test]
     fn samples_are_evenly_spaced() {
-        let monitor = QualityMonitor::new(0.25, Arc::default());
+        let monitor = QualityMonitor::new(0.25);
         let selected: Vec<bool> = (0..12).map(|_| monitor.selects_next()).collect();
         assert_eq!(selected.iter().filter(|selected| **selected).count(), 3);
         assert!(selected[3] && selected[7] && selected[11]);
         let counts = [0.0, 1.0, f64::NAN, 0.01].map(|share| {
-            let monitor = QualityMonitor::new(share, Arc::default());
+            let monitor = QualityMonitor::new(share);
             (0..1000).filter(|_| monitor.selects_next()).count()
         });
         assert_eq!(counts, [0, 1000, 0, 10]);
@@ -125,7 +147,7 @@ mod tests {
 
     #[test]
     fn few_samples_wait() {
-        let monitor = QualityMonitor::new(1.0, Arc::default());
+        let monitor = QualityMonitor::new(1.0);
         for index in 0..MAX_QUEUED as u32 + 5 {
             monitor.push(QualitySample {
                 prompt: vec![index],
