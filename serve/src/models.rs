@@ -190,7 +190,7 @@ impl ModelRegistry {
         self.stats(model).is_some_and(|stats| stats.running + stats.waiting >= model.max_requests)
     }
 
-    /// Fails if there is no model or alias with this name.
+    /// Fails unless a model or an alias has this name.
     pub(crate) fn need(&self, name: &str) -> Result<()> {
         let found = self.find(name, &Client::anonymous());
         found.map(drop).map_err(|error| Error::argument(name, error.message()))

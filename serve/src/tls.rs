@@ -103,6 +103,7 @@ fn server_config(files: &TlsFiles) -> Result<ServerConfig> {
 
 #[cfg(all(test, feature = "tls"))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio_rustls::TlsConnector;
