@@ -138,7 +138,7 @@ impl ApiError {
     }
 
     /// Returns whether the server failed: not the client, and not since it has too little room now.
-    pub(crate) fn is_of_server(&self) -> bool {
+    pub(crate) fn is_server_error(&self) -> bool {
         self.status == StatusCode::INTERNAL_SERVER_ERROR
     }
 

@@ -44,7 +44,9 @@ impl StreamFormat {
     /// Appends an event. JSON has no line breaks outside of its strings, and escapes those inside.
     fn write(self, bytes: &mut Vec<u8>, data: &Value) {
         if self == Self::TypedEvents {
-            let kind = data["type"].as_str().unwrap_or("message");
+            // A name with a line break would be another event.
+            let kind = data["type"].as_str().filter(|kind| kind.bytes().all(|byte| byte.is_ascii_graphic()));
+            let kind = kind.unwrap_or("message");
             bytes.extend_from_slice(format!("event: {kind}\n").as_bytes());
         }
         let (start, end): (&[u8], &[u8]) = match self {

@@ -97,7 +97,7 @@ pub(crate) async fn watch_aliases(state: Arc<ServerState>) {
             continue;
         };
         if let Some(log) = &state.operation_log {
-            log.write(&format!("the aliases stay as they are: {error}"));
+            log.write(&format!("alias file not reloaded, keeping the previous aliases: {error}"));
         }
     }
 }

@@ -105,7 +105,7 @@ impl ModelMetrics {
 
     /// Counts a request for embeddings, classes, translations and the like. Errors of clients do not count.
     pub(crate) fn record_task(&self, error: Option<&ApiError>, elapsed: Duration) {
-        if error.is_some_and(|error| !error.is_of_server()) {
+        if error.is_some_and(|error| !error.is_server_error()) {
             return;
         }
         self.finish(if error.is_none() { "stop" } else { "error" });
@@ -238,7 +238,7 @@ impl Page<'_> {
     }
 
     fn line(&mut self, line: impl Display) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 

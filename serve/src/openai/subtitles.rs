@@ -9,7 +9,7 @@ pub(super) fn sub_rip(segments: &[Segment]) -> String {
     let mut text = String::new();
     for (number, segment) in (1..).zip(segments) {
         let (start, end) = (clock(segment.start, ','), clock(segment.end, ','));
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{number}\n{start} --> {end}\n{}\n", one_cue(&segment.text));
     }
     text

@@ -211,12 +211,12 @@ mod tests {
         assert!(breaker.admit(at(11)).is_none(), "only one");
         breaker.record(at(12), before, Succeeded);
         breaker.record_output(before);
-        assert_eq!(breaker.state(), BreakerState::HalfOpen, "requests from before say nothing");
+        assert_eq!(breaker.state(), BreakerState::HalfOpen, "requests from before are ignored");
         breaker.record(at(12), probe, Failed);
         assert!(breaker.admit(at(21)).is_none());
         let probe = breaker.admit(at(22)).unwrap();
         breaker.record(at(22), probe, Abandoned);
-        let probe = breaker.admit(at(22)).expect("another one is tried if that says nothing");
+        let probe = breaker.admit(at(22)).expect("another one is tried if that one was abandoned");
         breaker.record_output(probe);
         assert_eq!(breaker.state(), BreakerState::Closed, "at its first token");
         breaker.record(at(23), probe, Succeeded);

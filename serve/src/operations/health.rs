@@ -135,7 +135,7 @@ impl AdmittedRequest {
     pub(crate) fn end(mut self, error: Option<&ApiError>) {
         self.outcome = match error {
             None => RequestOutcomeKind::Succeeded,
-            Some(error) if error.is_of_server() => RequestOutcomeKind::Failed,
+            Some(error) if error.is_server_error() => RequestOutcomeKind::Failed,
             Some(_) => RequestOutcomeKind::Abandoned,
         };
     }
@@ -143,7 +143,7 @@ impl AdmittedRequest {
 
 impl Drop for AdmittedRequest {
     fn drop(&mut self) {
-        // Requests that did not run say nothing about how long others wait.
+        // Requests that did not run are ignored: they do not show how long others wait.
         if self.outcome != RequestOutcomeKind::Abandoned {
             self.health.record_end();
         }

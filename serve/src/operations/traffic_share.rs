@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// At this rate of errors, a model gets no requests.
 const MAX_ERROR_RATE: f64 = 0.1;
-/// Fewer failures say nothing.
+/// Fewer failures are inconclusive.
 const MIN_FAILURES: usize = 3;
 /// The quantile of the normal distribution for a one-sided confidence of 95%.
 const CONFIDENCE: f64 = 1.644_854;

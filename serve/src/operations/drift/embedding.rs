@@ -80,7 +80,7 @@ impl WindowMean {
         self.squares = self.squares * factor * factor + 1.0;
     }
 
-    /// Returns the number of embeddings of equal weight that would say as much.
+    /// Returns the effective number of embeddings.
     pub(super) fn sample_count(&self) -> f64 {
         if self.squares > 0.0 { self.weight * self.weight / self.squares } else { 0.0 }
     }
@@ -94,7 +94,7 @@ impl WindowMean {
         }
         let square = |(index, sum): (usize, &f64)| {
             let difference = sum / self.weight - baseline.mean[index];
-            // A dimension that is constant says nothing.
+            // A constant dimension is ignored.
             let variance = baseline.variance[index];
             if variance > 0.0 { difference * difference / variance } else { 0.0 }
         };

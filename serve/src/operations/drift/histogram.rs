@@ -43,7 +43,7 @@ impl WindowHistogram {
         self.updated = self.updated.max(now);
     }
 
-    /// Returns the number of samples of equal weight that would say as much.
+    /// Returns the effective number of samples.
     pub(super) fn sample_count(&self) -> f64 {
         if self.squares > 0.0 { self.weight * self.weight / self.squares } else { 0.0 }
     }

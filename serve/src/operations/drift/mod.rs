@@ -23,7 +23,7 @@ use histogram::WindowHistogram;
 /// The windows, by their names in metrics.
 const WINDOWS: [(&str, Duration); 2] =
     [("1h", Duration::from_secs(3600)), ("24h", Duration::from_secs(24 * 3600))];
-/// Fewer prompts say nothing.
+/// The minimum number of prompts for a reported value.
 const MIN_SAMPLES: f64 = 500.0;
 
 /// The prompts of a model, compared with a baseline.
@@ -155,7 +155,7 @@ pub(crate) fn write_metrics<'a>(models: impl Iterator<Item = (String, &'a DriftM
     let (mut indices, mut samples, mut distances) = (String::new(), String::new(), String::new());
     for (name, drift) in models {
         for (labels, count, index) in drift.indices() {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = writeln!(samples, "siskin_drift_samples{{{name},{labels}}} {count}");
             if let Some(index) = index {
                 let _ = writeln!(indices, "siskin_drift_psi{{{name},{labels}}} {index}");
@@ -170,7 +170,7 @@ pub(crate) fn write_metrics<'a>(models: impl Iterator<Item = (String, &'a DriftM
         page,
         "# HELP siskin_drift_psi Population stability index of prompts against the baseline.\n\
          # TYPE siskin_drift_psi gauge\n{indices}\
-         # HELP siskin_drift_samples Prompts in the window: the number of equal weight that would say as much.\n\
+         # HELP siskin_drift_samples Effective number of prompts in the window.\n\
          # TYPE siskin_drift_samples gauge\n{samples}\
          # HELP siskin_drift_embedding_distance Distance of the mean embedding from the baseline's, in deviations.\n\
          # TYPE siskin_drift_embedding_distance gauge\n{distances}"

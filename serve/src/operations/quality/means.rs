@@ -187,7 +187,7 @@ pub(crate) fn write_metrics<'a>(
 }
 
 fn write_line(page: &mut String, line: &str) {
-    // A string takes everything.
+    // Writing to a string cannot fail.
     let _ = writeln!(page, "{line}");
 }
 
