@@ -57,7 +57,7 @@ const FIRST_STEPS: [Step; 3] = [
 /// locks, and the last have folders of their own.
 #[rustfmt::skip]
 const STEPS: [Step; 21] = [
-    Step { name: "clippy", budget: 220, run: |_| clippy() },
+    Step { name: "clippy", budget: 270, run: |_| clippy() },
     Step { name: "core-only", budget: 20, run: |_| core_only() },
     Step { name: "docs", budget: 60, run: |_| docs() },
     Step { name: "tests", budget: 1300, run: tests },
@@ -67,7 +67,7 @@ const STEPS: [Step; 21] = [
     Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::tests(&swift)) },
     Step { name: "android", budget: 240, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
-    Step { name: "serve", budget: 80, run: |extent| where_possible(|| serve::need_tools(extent == Extent::All), |tools| serve::check(&tools)) },
+    Step { name: "serve", budget: 130, run: |extent| where_possible(|| serve::need_tools(extent == Extent::All), |tools| serve::check(&tools)) },
     Step { name: "chat-page", budget: 80, run: chat_page },
     Step { name: "operation", budget: 90, run: operation },
     Step { name: "schemas", budget: 100, run: |extent| where_possible(schemas::need_tools, |tools| schemas::check(&tools, extent == Extent::All)) },
