@@ -4,6 +4,7 @@
 //! input. `fuzz/` runs the same functions under libFuzzer.
 
 use siskin_benches::BenchRandom;
+pub use siskin_serve::fuzzing::{event as http_event, form as http_form, infer_request, uri as http_uri};
 
 /// A target: its name, which is also its folder under `tests/data/fuzz/`, and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -364,26 +365,6 @@ pub fn grammar(data: &[u8]) {
     let Ok(mut constraint) = model.constraint(&output) else { return };
     let tokens = model.tokenizer().map_or(0, |tokenizer| tokenizer.vocabulary_size() as usize);
     let _ = constraint.mask(&mut TokenMask::new(tokens));
-}
-
-/// Writes untrusted JSON as an event of a stream, which a client must find again.
-pub fn http_event(data: &[u8]) {
-    siskin_serve::fuzzing::event(data);
-}
-
-/// Reads an untrusted form.
-pub fn http_form(data: &[u8]) {
-    siskin_serve::fuzzing::form(data);
-}
-
-/// Reads the path and query of an untrusted URI.
-pub fn http_uri(data: &[u8]) {
-    siskin_serve::fuzzing::uri(data);
-}
-
-/// Reads the untrusted body of an inference request.
-pub fn infer_request(data: &[u8]) {
-    siskin_serve::fuzzing::infer_request(data);
 }
 
 /// Reads the untrusted body of a chat completion, and of a response.

@@ -50,12 +50,12 @@ def main():
         assert transcribe(response_format="vtt").startswith("WEBVTT")
         translated = client.audio.translations.create(model="whisper", file=file)
         assert isinstance(translated.text, str)
-        try:
-            client.audio.transcriptions.create(model="whisper", file=("a.wav", b"RIFF", "audio/wav"))
-        except openai.BadRequestError as error:
-            assert error.param == "file", error
-        else:
-            raise AssertionError("transcribed four bytes")
+        four_bytes = ("a.wav", b"RIFF", "audio/wav")
+        error = siskin_server.raised(
+            openai.BadRequestError,
+            lambda: client.audio.transcriptions.create(model="whisper", file=four_bytes),
+        )
+        assert error.param == "file", error
         *parts, last = transcribe(stream=True)
         assert parts and all(part.type == "transcript.text.delta" for part in parts), parts
         assert last.type == "transcript.text.done" and last.text, last

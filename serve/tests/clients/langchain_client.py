@@ -15,7 +15,7 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
-from siskin_server import Server, json_lines
+from siskin_server import Server, json_lines, raised
 
 # Of LangChain's own objects, which have the parsed output where the openai package declares none.
 warnings.filterwarnings("ignore", "Pydantic serializer warnings")
@@ -144,11 +144,7 @@ def check_errors(server):
         (openai.BadRequestError, {"extra_body": {"temprature": 1}}),
         (openai.BadRequestError, {"temperature": -1}),
     ]:
-        try:
-            chat(server, **options).invoke(QUESTION)
-        except kind:
-            continue
-        raise AssertionError(f"expected {kind.__name__}: {options}")
+        raised(kind, lambda options=options: chat(server, **options).invoke(QUESTION))
     print("ChatOpenAI: errors have the types of the openai package")
 
 

@@ -13,7 +13,7 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import litellm
 import pydantic
-from siskin_server import Server, json_lines
+from siskin_server import Server, json_lines, raised
 
 litellm.suppress_debug_info = True
 
@@ -155,11 +155,7 @@ def check_errors(client):
         (litellm.NotFoundError, {"model": "openai/gpt-9"}),
     ]:
         fields = {"model": "openai/smollm2", "messages": QUESTION, **fields}
-        try:
-            litellm.completion(num_retries=0, **client.options, **fields)
-        except kind:
-            continue
-        raise AssertionError(f"expected {kind.__name__}: {fields}")
+        raised(kind, lambda fields=fields: litellm.completion(num_retries=0, **client.options, **fields))
     print("openai: errors have the types that LiteLLM knows")
 
 

@@ -39,13 +39,10 @@ class Server(siskin_server.Server):
 
 
 def rejected(kind, call, param=None, code=None):
-    try:
-        call()
-    except kind as error:
-        assert param is None or error.param == param, (error.param, error.message)
-        assert code is None or error.code == code, (error.code, error.message)
-        return error
-    raise AssertionError(f"expected {kind.__name__}")
+    error = siskin_server.raised(kind, call)
+    assert param is None or error.param == param, (error.param, error.message)
+    assert code is None or error.code == code, (error.code, error.message)
+    return error
 
 
 def check_models(server, client):

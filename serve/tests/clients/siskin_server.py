@@ -73,3 +73,12 @@ class Server:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, self.process.returncode
+
+
+def raised(kind, call):
+    """Returns the error of this kind that a call raises."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"expected {kind.__name__}")

@@ -57,28 +57,3 @@ def wait_until_ready(port, prompt):
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.1)
     raise SystemExit("the load balancer does not answer")
-
-
-class Load:
-    """Clients that send one request after the other, with a prompt for each seed."""
-
-    def __init__(self, port, prompt, clients=8):
-        self.port, self.prompt, self.clients, self.is_over = port, prompt, clients, False
-        self.answers, self.errors = {}, []
-        self.threads = [threading.Thread(target=self.run, args=(client,)) for client in range(clients)]
-        for thread in self.threads:
-            thread.start()
-
-    def run(self, client):
-        seed = client
-        while not self.is_over:
-            try:
-                self.answers[seed] = complete(self.port, self.prompt(seed), seed)
-            except Exception as error:
-                self.errors.append((seed, repr(error)))
-            seed += self.clients
-
-    def stop(self):
-        self.is_over = True
-        for thread in self.threads:
-            thread.join()

@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 
-from balanced import CONFIG, Load, free_ports, start_balancer, start_server, wait_until_ready
+from balanced import CONFIG, complete, free_ports, start_balancer, start_server, wait_until_ready
+from load import Load
 
 SISKIN = sys.argv[1]
 MODEL = pathlib.Path(__file__).parents[3] / "tests/data/golden/llama"
@@ -80,7 +81,7 @@ def run(with_agent, decide):
             wait_until_ready(front, [1, 2, 3])
             time.sleep(2)
             assert server_state(folder, "canary")[0].startswith("UP"), server_state(folder, "canary")
-            load, start = Load(front, prompt), time.monotonic()
+            load, start = Load(lambda seed: complete(front, prompt(seed), seed)), time.monotonic()
             decide(folder, stable, canary)
             seconds = time.monotonic() - start
             assert seconds < 10, ("the canary still gets requests", seconds, server_state(folder, "canary"))

@@ -10,7 +10,8 @@ import tempfile
 import time
 import urllib.request
 
-from balanced import CONFIG, Load, complete, free_ports, start_balancer, start_server, wait_until_ready
+from balanced import CONFIG, complete, free_ports, start_balancer, start_server, wait_until_ready
+from load import Load
 
 SISKIN, DECODER = sys.argv[1:3]
 
@@ -50,7 +51,7 @@ def main():
         balancer = start_balancer(folder, config(front, ports))
         try:
             wait_until_ready(front, prompt(0))
-            load = Load(front, prompt)
+            load = Load(lambda seed: complete(front, prompt(seed), seed))
             time.sleep(4)
             before = len(load.answers)
             replicas[0].kill()

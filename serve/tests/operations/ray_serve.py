@@ -12,7 +12,6 @@ import pathlib
 import socket
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 
@@ -36,6 +35,7 @@ sys.path.insert(0, str(DEPLOY / "ray"))
 
 import app
 import ray
+from load import Load
 from ray import serve
 
 
@@ -68,30 +68,9 @@ def complete_streamed(url, seed):
     return text, len(times)
 
 
-class Load:
-    """Clients that send one request after the other."""
-
-    def __init__(self, url):
-        self.url, self.is_over = url, False
-        self.answers, self.errors = {}, []
-        self.threads = [threading.Thread(target=self.run, args=(client,)) for client in range(CLIENTS)]
-        for thread in self.threads:
-            thread.start()
-
-    def run(self, client):
-        seed = client
-        while not self.is_over:
-            try:
-                answer = complete_streamed(self.url, seed)[0] if seed % 3 == 0 else complete(self.url, seed)
-                self.answers[seed] = answer
-            except Exception as error:
-                self.errors.append((seed, repr(error)))
-            seed += CLIENTS
-
-    def stop(self):
-        self.is_over = True
-        for thread in self.threads:
-            thread.join()
+def answer(url, seed):
+    """Returns the text of a response, a third of which are streamed."""
+    return complete_streamed(url, seed)[0] if seed % 3 == 0 else complete(url, seed)
 
 
 def replicas():
@@ -117,7 +96,7 @@ def check(url):
     wait_for_replicas(1, 30)
     print("one replica of the Ray application answers, whole and streamed")
 
-    load = Load(url)
+    load = Load(lambda seed: answer(url, seed), CLIENTS)
     wait_for_replicas(2, 120)
     at_two = len(load.answers)
     while len(load.answers) < at_two + 5 * CLIENTS:
