@@ -53,10 +53,8 @@ impl Call {
 
     /// Takes the field `model` of a request, and returns the model. It may be missing if there is only one.
     pub(crate) fn take_model(&self, fields: &mut JsonFields<'_>) -> Result<Arc<RegisteredModel>, ApiError> {
-        match fields.take::<String>("model")? {
-            Some(name) => self.model(&name),
-            None => self.only_model(),
-        }
+        let name = fields.take("model")?;
+        self.select_model(name, false)
     }
 
     /// Returns the model of a server that has only one.

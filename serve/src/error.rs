@@ -105,6 +105,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// Returns the error of work that panicked.
+    pub(crate) fn panicked() -> Self {
+        Self::internal("internal error, please report it")
+    }
+
     pub(crate) fn shutting_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "the server is shutting down")
     }

@@ -33,6 +33,7 @@ mod clients;
 mod embedding;
 mod error;
 mod event_stream;
+mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

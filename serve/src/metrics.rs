@@ -4,7 +4,7 @@ pub(crate) mod gpu;
 mod process;
 mod vllm_names;
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,35 +17,27 @@ use crate::error::ApiError;
 use crate::operations::breaker::BreakerState;
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::health::ModelHealth;
-use crate::prometheus::model_labels;
-
-/// The upper bound of the first bucket of a histogram; each further one is twice as large.
-const FIRST_BOUND: Duration = Duration::from_micros(500);
-/// Buckets up to 65.5 seconds; slower ones are only in the sum and the count.
-const BUCKETS: usize = 18;
+use crate::prometheus::{model_labels, write_head, write_line};
 
 /// A histogram of durations.
 #[derive(Default)]
 struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
+    /// With the bounds of the engine's own histograms.
+    buckets: [AtomicU64; PassTimes::BUCKETS],
     count: AtomicU64,
     microseconds: AtomicU64,
 }
 
 impl Histogram {
     fn observe(&self, duration: Duration) {
-        let is_within = |bucket: &usize| duration <= bound(*bucket);
-        if let Some(bucket) = (0..BUCKETS).find(is_within) {
+        let is_within = |bucket: &usize| duration <= PassTimes::bound(*bucket);
+        if let Some(bucket) = (0..PassTimes::BUCKETS).find(is_within) {
             self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         let microseconds = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.microseconds.fetch_add(microseconds, Ordering::Relaxed);
     }
-}
-
-fn bound(bucket: usize) -> Duration {
-    FIRST_BOUND * (1 << bucket)
 }
 
 /// Why generations ended, as clients see it.
@@ -233,13 +225,11 @@ impl Page<'_> {
     }
 
     fn head(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
+        write_head(&mut self.text, name, kind, help);
     }
 
     fn line(&mut self, line: impl Display) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{line}");
+        write_line(&mut self.text, line);
     }
 
     fn schedulers(&mut self) {
@@ -306,9 +296,7 @@ impl Page<'_> {
         self.head(name, "histogram", "Duration of forward passes.");
         for model in self.models {
             let Some(SchedulerStats { steps, pass_times, .. }) = &model.scheduler else { continue };
-            let bounds = (0..PassTimes::BUCKETS).map(PassTimes::bound);
-            let buckets = bounds.zip(pass_times.buckets);
-            self.histogram_of(name, model, buckets, *steps, pass_times.microseconds);
+            self.histogram_of(name, model, &pass_times.buckets, *steps, pass_times.microseconds);
         }
     }
 
@@ -415,29 +403,28 @@ impl Page<'_> {
         self.head(name, "histogram", help);
         for model in self.models {
             let histogram = of(model.metrics);
-            let counters = histogram.buckets.iter().map(|counter| counter.load(Ordering::Relaxed));
-            let buckets: Vec<_> =
-                counters.enumerate().map(|(bucket, count)| (bound(bucket), count)).collect();
+            let buckets: Vec<u64> =
+                histogram.buckets.iter().map(|counter| counter.load(Ordering::Relaxed)).collect();
             let count = histogram.count.load(Ordering::Relaxed);
             let microseconds = histogram.microseconds.load(Ordering::Relaxed);
-            self.histogram_of(name, model, buckets, count, microseconds);
+            self.histogram_of(name, model, &buckets, count, microseconds);
         }
     }
 
-    /// Adds a histogram of a model: the bounds and counts of its buckets, the number of all observations and their sum.
+    /// Adds a histogram of a model: the counts of its buckets, the number of all observations and their sum.
     fn histogram_of(
         &mut self,
         name: &str,
         model: &NamedMetrics<'_>,
-        buckets: impl IntoIterator<Item = (Duration, u64)>,
+        buckets: &[u64],
         count: u64,
         microseconds: u64,
     ) {
         let model = model.labels();
         let mut below = 0;
-        for (bound, count) in buckets {
+        for (bucket, count) in buckets.iter().enumerate() {
             below += count;
-            let bound = bound.as_secs_f64();
+            let bound = PassTimes::bound(bucket).as_secs_f64();
             self.line(format_args!("{name}_bucket{{{model},le=\"{bound}\"}} {below}"));
         }
         // Counters are read one after the other.

@@ -145,13 +145,12 @@ impl ServerState {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let internal = || ApiError::internal("internal error, please report it");
-        let permit = Arc::clone(&self.blocking).acquire_owned().await.map_err(|_| internal())?;
+        let permit = Arc::clone(&self.blocking).acquire_owned().await.map_err(|_| ApiError::panicked())?;
         // Started work cannot be canceled: the permit is free when it ends, whether or not the caller still waits.
         let work = move || {
             let _permit = permit;
             work()
         };
-        tokio::task::spawn_blocking(work).await.map_err(|_| internal())
+        tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::panicked())
     }
 }

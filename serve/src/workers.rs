@@ -106,7 +106,7 @@ impl<T: Send + 'static> Workers<T> {
             outcome
         };
         let outcome = tokio::task::spawn_blocking(run).await;
-        Ok(outcome.map_err(|_| ApiError::internal("internal error, please report it"))??)
+        Ok(outcome.map_err(|_| ApiError::panicked())??)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The ids of tool calls.
 
+use siskin::template::Message;
+
 /// Gives ids to the tool calls of a response.
 pub(crate) struct CallIds {
     response: String,
@@ -10,6 +12,13 @@ impl CallIds {
     /// Creates ids that no other response has: of `length` letters and digits if the model requires that.
     pub(crate) fn new(response: &str, length: Option<usize>) -> Self {
         Self { response: response.to_owned(), length }
+    }
+
+    /// Sets the ids of the calls of a choice.
+    pub(crate) fn assign(&self, choice: usize, message: &mut Message) {
+        for (index, call) in message.tool_calls.iter_mut().enumerate() {
+            call.id = Some(self.id(choice, index, call.id.as_deref()));
+        }
     }
 
     /// Returns the id of a call: the one that the model gave it, if it did.

@@ -8,9 +8,7 @@ use crate::generation::CallIds;
 
 /// Returns the message of a choice.
 pub(super) fn message_object(ids: &CallIds, choice: usize, mut message: Message) -> Value {
-    for (index, call) in message.tool_calls.iter_mut().enumerate() {
-        call.id = Some(ids.id(choice, index, call.id.as_deref()));
-    }
+    ids.assign(choice, &mut message);
     let mut message = message.to_json();
     message["refusal"] = Value::Null;
     message

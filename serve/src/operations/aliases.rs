@@ -1,9 +1,7 @@
 //! Aliases: further names of models, from a file that may be replaced while the server runs.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -11,7 +9,9 @@ use std::time::SystemTime;
 
 use siskin::{Error, ErrorKind, Result};
 
-use crate::prometheus::label;
+use crate::files::read_text;
+use crate::prometheus::{label, write_head, write_line};
+use crate::sync::lock;
 
 /// The maximum size of a file of aliases in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -69,7 +69,7 @@ impl Aliases {
     /// Why it failed: once for each new file.
     pub(crate) fn reload_if_changed(&self, models: &[&str]) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stamp = lock(&self.stamp);
         // Taken before the file is read: if that changes meanwhile, it is read again.
         let now = FileStamp::of(path);
         if *stamp == now {
@@ -94,20 +94,18 @@ impl Aliases {
             return;
         }
         let counter = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            page,
-            "# HELP siskin_model_alias The model of an alias.\n# TYPE siskin_model_alias gauge"
-        );
+        write_head(page, "siskin_model_alias", "gauge", "The model of an alias.");
         for (alias, model) in self.current().iter().filter(|(_, model)| is_visible(model)) {
-            let _ = writeln!(page, "siskin_model_alias{{alias={},model={}}} 1", label(alias), label(model));
+            let (alias, model) = (label(alias), label(model));
+            write_line(page, format_args!("siskin_model_alias{{alias={alias},model={model}}} 1"));
         }
         for (name, help, value) in [
             ("reloads", "How often a new file of aliases was read.", counter(&self.reloads)),
             ("reload_failures", "How often a new file of aliases was not valid.", counter(&self.failures)),
         ] {
             let name = format!("siskin_alias_{name}_total");
-            let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {value}");
+            write_head(page, &name, "counter", help);
+            write_line(page, format_args!("{name} {value}"));
         }
     }
 }
@@ -132,14 +130,7 @@ fn inode(_: &Metadata) -> u64 {
 
 fn read_map(path: &Path, models: &[&str]) -> Result<AliasMap> {
     let place = path.display().to_string();
-    let failed = |error: std::io::Error| Error::io(place.clone(), &error);
-    let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
-        .map_err(failed)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(Error::new(ErrorKind::Corrupt, place, format!("is longer than {MAX_FILE_BYTES} bytes")));
-    }
+    let text = read_text(path, MAX_FILE_BYTES)?;
     parse(&text, models).map_err(|message| Error::new(ErrorKind::Corrupt, place, message))
 }
 

@@ -28,7 +28,7 @@ pub(super) async fn metrics(call: Call) -> Result<Response, ApiError> {
     let page = tokio::task::spawn_blocking(move || {
         state.models.metrics(&client, state.degrade_after, &state.gpus, state.has_vllm_metric_names)
     });
-    let page = page.await.map_err(|_| ApiError::internal("internal error, please report it"))?;
+    let page = page.await.map_err(|_| ApiError::panicked())?;
     Ok(response::text("text/plain; version=0.0.4; charset=utf-8", page))
 }
 

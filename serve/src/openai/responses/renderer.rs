@@ -134,9 +134,7 @@ impl ResponsesRenderer {
     fn store(&mut self, object: &Value) {
         let Some(storage) = self.storage.take() else { return };
         let mut message = std::mem::take(&mut self.message);
-        for (index, call) in message.tool_calls.iter_mut().enumerate() {
-            call.id = Some(self.ids.id(0, index, call.id.as_deref()));
-        }
+        self.ids.assign(0, &mut message);
         let mut messages = storage.messages;
         messages.push(message);
         let Storage { state, client, input_items, .. } = storage;

@@ -8,6 +8,7 @@ use siskin::{Error, ErrorKind, Model, Result};
 
 use super::characters;
 use super::embedding::EmbeddingMoments;
+use crate::files::read_text;
 
 /// The maximum size of a file in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -210,12 +211,7 @@ impl DriftBaseline {
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let place = path.display().to_string();
-        let failed = |error: std::io::Error| Error::io(place.clone(), &error);
-        if path.metadata().map_err(failed)?.len() > MAX_FILE_BYTES {
-            let message = format!("is longer than {MAX_FILE_BYTES} bytes");
-            return Err(Error::new(ErrorKind::Corrupt, place, message));
-        }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = read_text(path, MAX_FILE_BYTES)?;
         Self::parse(&text).map_err(|error| error.within(&place))
     }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::decayed_weight::DecayedWeight;
+
 /// The mean and the variance of each dimension of embeddings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -16,13 +18,8 @@ pub(super) struct EmbeddingMoments {
 /// The exponential mean of embeddings.
 #[derive(Clone, Debug)]
 pub(super) struct WindowMean {
-    /// After this time, an embedding counts 1/e.
-    time_constant: Duration,
     sums: Vec<f64>,
-    /// The sum of the weights of all embeddings, and that of their squares.
-    weight: f64,
-    squares: f64,
-    updated: Duration,
+    weight: DecayedWeight,
 }
 
 impl EmbeddingMoments {
@@ -59,30 +56,20 @@ impl EmbeddingMoments {
 
 impl WindowMean {
     pub(super) fn new(dimensions: usize, time_constant: Duration) -> Self {
-        Self {
-            time_constant,
-            sums: vec![0.0; dimensions],
-            weight: 0.0,
-            squares: 0.0,
-            updated: Duration::ZERO,
-        }
+        Self { sums: vec![0.0; dimensions], weight: DecayedWeight::new(time_constant) }
     }
 
     pub(super) fn add(&mut self, now: Duration, embedding: &[f32]) {
         if embedding.len() != self.sums.len() || embedding.iter().any(|value| !value.is_finite()) {
             return;
         }
-        let elapsed = now.saturating_sub(self.updated).as_secs_f64();
-        let factor = (-elapsed / self.time_constant.as_secs_f64()).exp();
-        self.updated = self.updated.max(now);
+        let factor = self.weight.add(now);
         self.sums.iter_mut().zip(embedding).for_each(|(sum, value)| *sum = *sum * factor + f64::from(*value));
-        self.weight = self.weight * factor + 1.0;
-        self.squares = self.squares * factor * factor + 1.0;
     }
 
     /// Returns the effective number of embeddings.
     pub(super) fn sample_count(&self) -> f64 {
-        if self.squares > 0.0 { self.weight * self.weight / self.squares } else { 0.0 }
+        self.weight.sample_count()
     }
 
     /// Returns the distance of the mean from that of a baseline in standard deviations, as the root of the mean square over the
@@ -93,7 +80,7 @@ impl WindowMean {
             return 0.0;
         }
         let square = |(index, sum): (usize, &f64)| {
-            let difference = sum / self.weight - baseline.mean[index];
+            let difference = sum / self.weight.sum() - baseline.mean[index];
             // A constant dimension is ignored.
             let variance = baseline.variance[index];
             if variance > 0.0 { difference * difference / variance } else { 0.0 }

@@ -2,50 +2,37 @@
 
 use std::time::Duration;
 
+use super::decayed_weight::DecayedWeight;
+
 /// Added to each count, so that empty bins have a logarithm.
 const PSEUDO_COUNT: f64 = 0.5;
 
 /// A histogram in which old samples count less and less.
 #[derive(Clone, Debug)]
 pub(super) struct WindowHistogram {
-    /// After this time, a sample counts 1/e.
-    time_constant: Duration,
     counts: Vec<f64>,
-    /// The sum of the weights of all samples, and that of their squares.
-    weight: f64,
-    squares: f64,
-    updated: Duration,
+    weight: DecayedWeight,
 }
 
 impl WindowHistogram {
     pub(super) fn new(bins: usize, time_constant: Duration) -> Self {
-        Self { time_constant, counts: vec![0.0; bins], weight: 0.0, squares: 0.0, updated: Duration::ZERO }
+        Self { counts: vec![0.0; bins], weight: DecayedWeight::new(time_constant) }
     }
 
     /// Adds a sample with the weight 1, of which `shares` are in the bins.
     pub(super) fn add(&mut self, now: Duration, shares: impl IntoIterator<Item = (usize, f64)>) {
-        self.decay(now);
+        let factor = self.weight.add(now);
+        self.counts.iter_mut().for_each(|count| *count *= factor);
         for (bin, share) in shares {
             if let Some(count) = self.counts.get_mut(bin) {
                 *count += share;
             }
         }
-        self.weight += 1.0;
-        self.squares += 1.0;
-    }
-
-    fn decay(&mut self, now: Duration) {
-        let elapsed = now.saturating_sub(self.updated).as_secs_f64();
-        let factor = (-elapsed / self.time_constant.as_secs_f64()).exp();
-        self.counts.iter_mut().for_each(|count| *count *= factor);
-        self.weight *= factor;
-        self.squares *= factor * factor;
-        self.updated = self.updated.max(now);
     }
 
     /// Returns the effective number of samples.
     pub(super) fn sample_count(&self) -> f64 {
-        if self.squares > 0.0 { self.weight * self.weight / self.squares } else { 0.0 }
+        self.weight.sample_count()
     }
 
     /// Returns how much the histogram differs from `baseline`, in which the shares of each sample have the sum 1.
@@ -53,7 +40,8 @@ impl WindowHistogram {
         let samples = baseline.iter().sum();
         // As if all samples had the same weight.
         let own = self.sample_count();
-        let scale = if self.weight > 0.0 { own / self.weight } else { 0.0 };
+        let sum = self.weight.sum();
+        let scale = if sum > 0.0 { own / sum } else { 0.0 };
         let counts: Vec<f64> = self.counts.iter().map(|count| count * scale).collect();
         stability_index(baseline, samples, &counts, own)
     }

@@ -5,16 +5,18 @@
 
 mod baseline;
 mod characters;
+mod decayed_weight;
 mod embedding;
 mod histogram;
 
-use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use siskin::serving::PromptInput;
 use siskin::{Model, Result};
 
+use crate::prometheus::{write_head, write_line};
+use crate::sync::lock;
 pub use baseline::{BaselinePrompt, DriftBaseline};
 use baseline::{Feature, TokenFrequencies};
 use embedding::{EmbeddingMoments, WindowMean};
@@ -109,7 +111,7 @@ impl DriftMonitor {
     pub(crate) fn observe_embeddings(&self, vectors: &[Vec<f32>]) {
         let Some(drift) = &self.embeddings else { return };
         let now = self.start.elapsed();
-        let mut means = drift.means.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut means = lock(&drift.means);
         for vector in vectors {
             means.iter_mut().for_each(|mean| mean.add(now, vector));
         }
@@ -126,13 +128,13 @@ impl DriftMonitor {
     }
 
     fn windows(&self) -> MutexGuard<'_, Vec<FeatureWindow>> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.windows)
     }
 
     /// Returns the names of the windows, and the distances of embeddings in those that have enough.
     fn distances(&self) -> Vec<(&'static str, f64)> {
         let Some(drift) = &self.embeddings else { return Vec::new() };
-        let means = drift.means.lock().unwrap_or_else(PoisonError::into_inner);
+        let means = lock(&drift.means);
         let named = WINDOWS.iter().zip(means.iter());
         let has_enough = named.filter(|(_, mean)| mean.sample_count() >= MIN_SAMPLES);
         has_enough.map(|((name, _), mean)| (*name, mean.distance(&drift.baseline))).collect()
@@ -155,26 +157,28 @@ pub(crate) fn write_metrics<'a>(models: impl Iterator<Item = (String, &'a DriftM
     let (mut indices, mut samples, mut distances) = (String::new(), String::new(), String::new());
     for (name, drift) in models {
         for (labels, count, index) in drift.indices() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(samples, "siskin_drift_samples{{{name},{labels}}} {count}");
+            write_line(&mut samples, format_args!("siskin_drift_samples{{{name},{labels}}} {count}"));
             if let Some(index) = index {
-                let _ = writeln!(indices, "siskin_drift_psi{{{name},{labels}}} {index}");
+                write_line(&mut indices, format_args!("siskin_drift_psi{{{name},{labels}}} {index}"));
             }
         }
         for (window, distance) in drift.distances() {
             let series = format!("siskin_drift_embedding_distance{{{name},window=\"{window}\"}}");
-            let _ = writeln!(distances, "{series} {distance}");
+            write_line(&mut distances, format_args!("{series} {distance}"));
         }
     }
-    let _ = write!(
-        page,
-        "# HELP siskin_drift_psi Population stability index of prompts against the baseline.\n\
-         # TYPE siskin_drift_psi gauge\n{indices}\
-         # HELP siskin_drift_samples Effective number of prompts in the window.\n\
-         # TYPE siskin_drift_samples gauge\n{samples}\
-         # HELP siskin_drift_embedding_distance Distance of the mean embedding from the baseline's, in deviations.\n\
-         # TYPE siskin_drift_embedding_distance gauge\n{distances}"
-    );
+    for (name, help, lines) in [
+        ("psi", "Population stability index of prompts against the baseline.", indices),
+        ("samples", "Effective number of prompts in the window.", samples),
+        (
+            "embedding_distance",
+            "Distance of the mean embedding from the baseline's, in deviations.",
+            distances,
+        ),
+    ] {
+        write_head(page, &format!("siskin_drift_{name}"), "gauge", help);
+        page.push_str(&lines);
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Scores of samples, and their exponential means.
 
 use std::collections::HashSet;
-use std::fmt::Write;
 
 use siskin::serving::TokenScore;
 
 use super::QualityMonitor;
+use crate::prometheus::{write_head, write_line};
 
 /// The weight of a further sample, once there are many.
 const WEIGHT: f64 = 0.02;
@@ -161,11 +161,11 @@ pub(crate) fn write_metrics<'a>(
     for (name, part, help, of) in GAUGES {
         let name = format!("siskin_quality_{name}");
         if !help.is_empty() {
-            write_line(page, &format!("# HELP {name} {help}\n# TYPE {name} gauge"));
+            write_head(page, &name, "gauge", help);
         }
         for (labels, means) in &models {
             if let Some(value) = of(means) {
-                write_line(page, &format!("{name}{{{labels}{part}}} {value}"));
+                write_line(page, format_args!("{name}{{{labels}{part}}} {value}"));
             }
         }
     }
@@ -179,16 +179,11 @@ pub(crate) fn write_metrics<'a>(
     ];
     for (name, help, of) in counters {
         let name = format!("siskin_quality_{name}_total");
-        write_line(page, &format!("# HELP {name} {help}\n# TYPE {name} counter"));
+        write_head(page, &name, "counter", help);
         for (labels, means) in &models {
-            write_line(page, &format!("{name}{{{labels}}} {}", of(means)));
+            write_line(page, format_args!("{name}{{{labels}}} {}", of(means)));
         }
     }
-}
-
-fn write_line(page: &mut String, line: &str) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(page, "{line}");
 }
 
 #[cfg(test)]
