@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use siskin::audio::{AudioSamples, RATE};
 use siskin::speech::{Segment, TranscribeOptions, Transcriber, Transcript};
 use siskin::{Error, Result};
+use siskin_media::audio;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     /// A Whisper model: a .siskin file, or a CTranslate2 or Hugging Face folder
     model: PathBuf,
-    /// WAV files; `-` for raw 16-bit samples at 16 kHz on standard input
+    /// Audio files: WAV, and with the feature `audio-formats` MP3, M4A, FLAC, Ogg and Matroska; `-` for raw 16-bit samples at 16 kHz on standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print a JSON object for each file
@@ -138,7 +139,7 @@ fn sound(path: &Path) -> Result<AudioSamples> {
         return AudioSamples::from_pcm16(&bytes, RATE, 1);
     }
     let location = path.display().to_string();
-    AudioSamples::from_wav(&input_path::read(path)?).map_err(|error| error.within(&location))
+    audio::decode(input_path::read(path)?, audio::MAX_SAMPLES).map_err(|error| error.within(&location))
 }
 
 fn seconds(sound: &AudioSamples) -> f64 {

@@ -12,6 +12,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets.
 pub const TARGETS: &[Target] = &[
     ("adapter", adapter),
+    ("audio_file", audio_file),
     ("container", container),
     ("ctranslate2", ctranslate2),
     ("documents", documents),
@@ -397,6 +398,13 @@ pub fn wav(data: &[u8]) {
     let Ok(sound) = siskin::audio::AudioSamples::from_wav(data) else { return };
     assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));
     let _ = sound.resampled();
+}
+
+/// Reads an untrusted audio file of any format.
+pub fn audio_file(data: &[u8]) {
+    // As many samples as fit in the memory that a target may use.
+    let Ok(sound) = siskin_media::audio::decode(data.to_vec(), 8 * data.len()) else { return };
+    assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));
 }
 
 /// Values that break careless arithmetic on lengths, offsets and counts.

@@ -195,8 +195,13 @@ fn speech_is_transcribed() {
         subtitles.starts_with("1\n00:00:0") && subtitles.contains(expected.segments[0].text.trim()),
         "{subtitles}"
     );
+    let media = |name: &str| std::fs::read(siskin_tests::paths::data("media").join(name)).unwrap();
+    // The same samples.
+    let [flac, wav_of_flac] = ["flac.ogg", "flac.ogg.wav"].map(|name| send(&[], &media(name)));
+    assert_eq!((flac.0, flac), (200, wav_of_flac));
     for (fields, file, param) in [
         (&[("model", "whisper")][..], &b"not a wave file"[..], "file"),
+        (&[], &media("opus.webm"), "file"),
         (&[("language", "xx")], &wav, "language"),
         (&[("temperature", "1")], &wav, "temperature"),
         (&[("bogus", "1")], &wav, "bogus"),

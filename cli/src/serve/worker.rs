@@ -10,13 +10,13 @@ use crate::{
     answer_question, classify, embed, fill_mask, memory, output, rerank, tag, text_generation, transcribe,
 };
 use serde_json::{Value, json};
-use siskin::audio::AudioSamples;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::speech::Transcriber;
 use siskin::{
     Encoder, EncoderOptions, Error, ErrorKind, FinishReason, GenerateOptions, Generation, Model, Result,
     Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions, Session,
 };
+use siskin_media::audio;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -148,7 +148,7 @@ impl<'a> ModelState<'a> {
                 text_generation::values(self.writer()?, &texts, &options)?
             }
             RequestKind::Transcribe { sound, options } => {
-                let sound = AudioSamples::from_wav(&sound)?;
+                let sound = audio::decode(sound, audio::MAX_SAMPLES)?;
                 vec![transcribe::heard(self.transcriber()?, &sound, &options.options())?]
             }
         };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
-use siskin::audio::AudioSamples;
 use siskin::speech::{Segment, TranscribeOptions, Transcriber, Transcript};
+use siskin_media::audio;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::subtitles;
@@ -16,6 +16,9 @@ use crate::event_stream::{EventStream, StreamFormat};
 use crate::multipart::Form;
 use crate::response::{self, Response};
 use crate::worker_task::run_on_worker;
+
+/// The limit on the samples of a file: 512 MiB of memory, 46 minutes at 48 kHz.
+const MAX_SAMPLES: usize = 1 << 27;
 
 /// How a transcript is returned.
 #[derive(Clone, Copy)]
@@ -85,7 +88,7 @@ async fn answer(mut call: Call, translate: bool) -> Result<Response, ApiError> {
     let (client, of) = (call.client.clone(), Arc::clone(&model));
     let transcribe = move |transcriber: &mut Transcriber| {
         let _upload = upload;
-        let sound = AudioSamples::from_wav(&file).map_err(|error| error.within("file"))?;
+        let sound = audio::decode(file, MAX_SAMPLES).map_err(|error| error.within("file"))?;
         let seconds = sound.samples.len() as f64 / f64::from(sound.rate.max(1));
         let transcript = transcriber.transcribe_with(&sound, &options, &mut |segment| {
             // Counted now: a client that leaves in the middle has had these.

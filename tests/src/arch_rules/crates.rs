@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 22] = [
+const CRATES: [(&str, &str, &[&str]); 23] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -62,7 +62,8 @@ const CRATES: [(&str, &str, &[&str]); 22] = [
         ],
     ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
-    ("siskin-serve", "serve", &["siskin", "siskin-cuda", "siskin-format"]),
+    ("siskin-media", "media", &["siskin-audio", "siskin-format"]),
+    ("siskin-serve", "serve", &["siskin", "siskin-cuda", "siskin-format", "siskin-media"]),
     (
         "siskin-cli",
         "cli",
@@ -71,6 +72,7 @@ const CRATES: [(&str, &str, &[&str]); 22] = [
             "siskin-convert",
             "siskin-cuda-backend",
             "siskin-format",
+            "siskin-media",
             "siskin-serve",
             "siskin-trainer",
         ],
@@ -90,6 +92,7 @@ const CRATES: [(&str, &str, &[&str]); 22] = [
             "siskin-format",
             "siskin-graph",
             "siskin-kernels",
+            "siskin-media",
             "siskin-scheduler",
             "siskin-serve",
             "siskin-tokenizer",
