@@ -142,3 +142,22 @@ fn every_metric_is_explained() {
     let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
     assert!(missing.is_empty(), "docs/operations.md does not explain {missing:?}");
 }
+
+#[test]
+fn the_dashboard_and_alerts_name_metrics_that_exist() {
+    let read = |path: &str| std::fs::read_to_string(paths::root().join(path)).unwrap();
+    let explained = read("docs/operations.md");
+    let mut count = 0;
+    for path in ["deploy/grafana/dashboard.json", "deploy/prometheus/alerts.yaml", "deploy/kserve/keda.yaml"]
+    {
+        let text = read(path);
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("siskin_") || word.starts_with("process_")) {
+            let series = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            let metric = series.unwrap_or(name);
+            assert!(explained.contains(&format!("`{metric}`")), "{path}: {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 40, "{count}");
+}
