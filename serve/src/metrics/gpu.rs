@@ -46,9 +46,9 @@ fn add(gpus: &[siskin_cuda::GpuStatus], page: &mut Page<'_>) {
     for (name, help, of) in all {
         let name = format!("siskin_gpu_{name}");
         page.head(&name, "gauge", help);
-        for (index, gpu) in gpus.iter().enumerate() {
+        for gpu in gpus {
             if let Some(value) = of(gpu) {
-                let device = label(&gpu.name);
+                let (index, device) = (gpu.index, label(&gpu.name));
                 page.line(format_args!("{name}{{gpu=\"{index}\",name={device}}} {value}"));
             }
         }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn gpus_have_series_of_what_they_report() {
         let mut page = Page { text: String::new(), models: &[] };
-        let one = GpuStatus { name: "H200".to_owned(), power: Some(250.5), ..GpuStatus::default() };
+        let one = GpuStatus { index: 1, name: "H200".to_owned(), power: Some(250.5), ..GpuStatus::default() };
         add(&[GpuStatus::default(), one], &mut page);
         let series: Vec<&str> = page.text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(series, ["siskin_gpu_power_watts{gpu=\"1\",name=\"H200\"} 250.5"]);

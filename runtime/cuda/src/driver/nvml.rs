@@ -7,6 +7,8 @@ use libloading::Library;
 /// The state of a GPU. What it does not report is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GpuStatus {
+    /// The number that NVML gives the GPU.
+    pub index: u32,
     /// The product.
     pub name: String,
     /// Bytes in use by all processes.
@@ -24,7 +26,8 @@ pub struct GpuStatus {
 /// Reads the state of all GPUs.
 pub struct GpuMonitor {
     functions: Functions,
-    devices: Vec<DeviceHandle>,
+    /// With their indices, which NVML gives to devices that cannot be opened too.
+    devices: Vec<(u32, DeviceHandle)>,
     // Functions are used as long as it is open.
     _library: Library,
 }
@@ -100,7 +103,7 @@ impl GpuMonitor {
                 for index in 0..devices {
                     let mut device = DeviceHandle(std::ptr::null_mut());
                     if by_index(index, &raw mut device) == 0 {
-                        monitor.devices.push(device);
+                        monitor.devices.push((index, device));
                     }
                 }
             }
@@ -110,10 +113,10 @@ impl GpuMonitor {
 
     /// Returns the state of all GPUs.
     pub fn read(&self) -> Vec<GpuStatus> {
-        self.devices.iter().map(|device| self.status(*device)).collect()
+        self.devices.iter().map(|(index, device)| self.status(*index, *device)).collect()
     }
 
-    fn status(&self, device: DeviceHandle) -> GpuStatus {
+    fn status(&self, index: u32, device: DeviceHandle) -> GpuStatus {
         let functions = &self.functions;
         let (mut memory, mut utilization) = (MemoryInfo::default(), Utilization::default());
         let (mut temperature, mut milliwatts) = (0, 0);
@@ -129,6 +132,7 @@ impl GpuMonitor {
             name[NAME_BYTES - 1] = 0;
             let text = CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned();
             GpuStatus {
+                index,
                 name: if has_name { text } else { String::new() },
                 memory_used: has_memory.then_some(memory.used),
                 memory_total: has_memory.then_some(memory.total),
@@ -152,15 +156,15 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// A library with two GPUs, the second of which reports only its name.
+    /// A library with three GPUs: the first cannot be opened, and the last reports only its name.
     const LIBRARY: &str = r#"
         #include <string.h>
         typedef struct { unsigned long long total, free, used; } Memory;
         typedef struct { unsigned gpu, memory; } Rates;
         int nvmlInit_v2(void) { return 0; }
         int nvmlShutdown(void) { return 0; }
-        int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
-        int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)(index + 1); return 0; }
+        int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
+        int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)index; return index ? 0 : 15; }
         int nvmlDeviceGetName(void *device, char *name, unsigned length) {
             strncpy(name, device == (void *)1 ? "One" : "Two", length);
             return 0;
@@ -194,6 +198,7 @@ mod tests {
         assert!(compiled.unwrap().success());
         let monitor = GpuMonitor::open_library(library.as_os_str()).unwrap();
         let one = GpuStatus {
+            index: 1,
             name: "One".to_owned(),
             memory_used: Some(1000),
             memory_total: Some(3000),
@@ -201,7 +206,10 @@ mod tests {
             temperature: Some(61),
             power: Some(250.5),
         };
-        assert_eq!(monitor.read(), [one, GpuStatus { name: "Two".to_owned(), ..GpuStatus::default() }]);
+        assert_eq!(
+            monitor.read(),
+            [one, GpuStatus { index: 2, name: "Two".to_owned(), ..GpuStatus::default() }]
+        );
         assert!(GpuMonitor::open_library(folder.join("none.so").as_os_str()).is_none());
         std::fs::remove_dir_all(&folder).unwrap();
     }
