@@ -12,6 +12,8 @@ pub(super) struct Counters {
     pub(super) failed: u64,
     pub(super) first_token: Histogram,
     pub(super) response: Histogram,
+    /// When the process started, as the page has it.
+    started: Option<String>,
 }
 
 /// A histogram of latencies.
@@ -29,6 +31,9 @@ impl Counters {
         let mut counters = Self::default();
         for line in page.lines().filter(|line| !line.starts_with('#')) {
             let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            if series == "process_start_time_seconds" {
+                counters.started = Some(value.to_owned());
+            }
             let Some((name, labels)) = series.split_once('{') else { continue };
             // The model is the first label.
             if model.as_ref().is_some_and(|model| !labels.starts_with(model)) {
@@ -69,15 +74,19 @@ impl Counters {
         }
     }
 
-    /// Adds what was counted between two readings; since the start of the server if it was started again in between.
-    pub(super) fn add_difference(&mut self, now: &Self, before: &Self) {
+    /// Adds what was counted between two readings; since the start of the server if it was started again in between,
+    /// which is returned.
+    pub(super) fn add_difference(&mut self, now: &Self, before: &Self) -> bool {
         let nothing = Self::default();
-        let was_restarted = now.requests < before.requests || now.response.total < before.response.total;
+        let was_restarted = now.started != before.started
+            || now.requests < before.requests
+            || now.response.total < before.response.total;
         let before = if was_restarted { &nothing } else { before };
         self.requests += now.requests - before.requests;
         self.failed += now.failed.saturating_sub(before.failed);
         self.first_token.add_difference(&now.first_token, &before.first_token);
         self.response.add_difference(&now.response, &before.response);
+        was_restarted
     }
 }
 

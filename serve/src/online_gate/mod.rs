@@ -83,6 +83,8 @@ pub struct OnlineReport {
     checks: Vec<OnlineCheck>,
     /// Why the canary cannot be compared.
     problem: Option<String>,
+    /// How often the canary was started again.
+    canary_restarts: u64,
     elapsed: Duration,
 }
 
@@ -144,7 +146,9 @@ impl OnlineReport {
             )
         };
         let problem = self.problem.iter().map(|problem| format!("REGRESSION  {problem}\n"));
-        self.checks.iter().map(line).chain(problem).collect()
+        let restarts = (self.canary_restarts > 0)
+            .then(|| format!("warning     the canary was started again {} times\n", self.canary_restarts));
+        self.checks.iter().map(line).chain(problem).chain(restarts).collect()
     }
 
     /// Returns the same as JSON.
@@ -164,6 +168,7 @@ impl OnlineReport {
         json!({
             "verdict": self.verdict().name().to_lowercase(),
             "problem": self.problem,
+            "canary_restarts": self.canary_restarts,
             "seconds": self.elapsed.as_secs_f64(),
             "checks": self.checks.iter().map(check).collect::<Vec<_>>(),
         })
@@ -220,7 +225,8 @@ impl OnlineGate {
                 None => checks(&mut test, &stable.sum, &canary.sum, &self.options),
                 Some(_) => Vec::new(),
             };
-            let report = OnlineReport { checks, problem, elapsed: start.elapsed() };
+            let report =
+                OnlineReport { checks, problem, canary_restarts: canary.restarts, elapsed: start.elapsed() };
             progress(&report);
             if is_over || report.verdict() != OnlineVerdict::Undecided {
                 return Ok(report);
@@ -241,12 +247,13 @@ impl OnlineGate {
 struct Accumulated {
     last: Option<Counters>,
     sum: Counters,
+    restarts: u64,
 }
 
 impl Accumulated {
     fn add(&mut self, now: Counters) {
         if let Some(last) = &self.last {
-            self.sum.add_difference(&now, last);
+            self.restarts += u64::from(self.sum.add_difference(&now, last));
         }
         self.last = Some(now);
     }
@@ -327,7 +334,7 @@ mod tests {
             let stable = counters(requests, 0, requests / 100);
             let canary = counters(requests, requests * failed / 100, requests * slow / 100);
             let checks = checks(&mut test, &stable, &canary, &options);
-            let report = OnlineReport { checks, problem: None, elapsed: Duration::ZERO };
+            let report = OnlineReport { checks, problem: None, canary_restarts: 0, elapsed: Duration::ZERO };
             if report.verdict() != OnlineVerdict::Undecided {
                 return (report.verdict(), reading);
             }
@@ -355,5 +362,19 @@ mod tests {
             accumulated.add(counters(requests, failed, 0));
         }
         assert_eq!((accumulated.sum.requests, accumulated.sum.failed), (10 + 5 + 20, 5 + 1));
+        assert_eq!(accumulated.restarts, 1);
+    }
+
+    #[test]
+    fn a_process_with_another_start_time_was_restarted() {
+        let page = |start: u32, requests: u32| {
+            let series = "siskin_request_success_total{model=\"a\",finished_reason=\"stop\"}";
+            Counters::parse(&format!("process_start_time_seconds {start}\n{series} {requests}\n"), None)
+        };
+        let mut accumulated = Accumulated::default();
+        for (start, requests) in [(100, 5), (100, 7), (200, 30)] {
+            accumulated.add(page(start, requests));
+        }
+        assert_eq!((accumulated.sum.requests, accumulated.restarts), (2 + 30, 1));
     }
 }
