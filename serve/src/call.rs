@@ -57,13 +57,9 @@ impl Call {
         self.select_model(name, false)
     }
 
-    /// Returns the model of a server that has only one.
+    /// Returns the model of a client that may use only one.
     pub(crate) fn only_model(&self) -> Result<Arc<RegisteredModel>, ApiError> {
-        let mut all = self.state.models.of(&self.client).filter(|model| model.parent.is_none());
-        match (all.next(), all.next()) {
-            (Some(model), None) => Ok(Arc::clone(model)),
-            _ => Err(ApiError::invalid("model", "missing")),
-        }
+        self.state.models.only_of(&self.client).ok_or_else(|| ApiError::invalid("model", "missing"))
     }
 
     /// Returns how much is given up now for requests to a model.

@@ -201,6 +201,15 @@ impl ModelRegistry {
         self.models.iter().filter(|model| client.may_use(&model.name))
     }
 
+    /// Returns the model of a client that may use only one, under whatever names; adapters do not count.
+    pub(crate) fn only_of(&self, client: &Client) -> Option<Arc<RegisteredModel>> {
+        let by_alias = self.aliases_of(client).into_iter().map(|(_, model)| model);
+        let mut all: Vec<_> = self.of(client).cloned().chain(by_alias).collect();
+        all.retain(|model| model.parent.is_none());
+        let first = all.pop()?;
+        all.iter().all(|model| model.name == first.name).then_some(first)
+    }
+
     /// Reads the file of aliases if it has changed, and returns why that failed.
     pub(crate) fn reload_aliases(&self) -> Result<()> {
         let names: Vec<&str> = self.models.iter().map(|model| model.name.as_str()).collect();
