@@ -3,11 +3,7 @@
 use siskin_audio::AudioSamples;
 #[cfg(not(feature = "audio-formats"))]
 use siskin_format::Error;
-use siskin_format::{CargoFeature, Result};
-
-/// The cargo feature for other files than WAV.
-pub const FORMATS: CargoFeature =
-    CargoFeature { name: "audio-formats", is_there: cfg!(feature = "audio-formats") };
+use siskin_format::Result;
 
 /// A limit on the samples of a file that suits one user's machine: 1 GiB of memory, 93 minutes at 48 kHz.
 pub const MAX_SAMPLES: usize = 1 << 28;
@@ -35,9 +31,8 @@ pub fn decode<B: AsRef<[u8]> + Send + Sync + 'static>(file: B, max_samples: usiz
         // The error of a file that is not WAV, and what else it may be.
         AudioSamples::from_wav(bytes).map_err(|error| {
             let message = format!(
-                "{}; for MP3, M4A, FLAC and Ogg files, build with the feature `{}`",
-                error.message(),
-                FORMATS.name
+                "{}; for MP3, M4A, FLAC and Ogg files, build with the feature `audio-formats`",
+                error.message()
             );
             Error::new(error.kind(), error.location(), message)
         })
