@@ -12,10 +12,13 @@ use siskin_serve::ApiKeys;
 pub(crate) struct Args {
     /// Name of the client, which shares the compute time with other clients
     name: String,
+    /// Let the client load and unload models, and drain the server
+    #[arg(long)]
+    admin: bool,
 }
 
 pub(crate) fn command(args: &Args) -> Result<()> {
-    let made = ApiKeys::generate(&args.name)?;
+    let made = ApiKeys::generate(&args.name, args.admin)?;
     output::write(&made.entry)?;
     output::to_stderr(format!("the key of {}, shown only now: {}", args.name, made.key));
     Ok(())

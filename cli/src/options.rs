@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Options for opening models.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct OpenArgs {
     /// Directory for packed models, or `source` to keep each next to its source file; default ~/.cache/siskin
     #[arg(
@@ -469,7 +469,7 @@ pub(crate) struct TextArgs {
 }
 
 /// Context options.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Context")]
 pub(crate) struct ContextArgs {
     /// Context length in tokens; 0 means the model's context length, capped at 2048 (1024 for encoder-decoder models)

@@ -5,6 +5,7 @@ mod base64;
 mod http;
 mod json_lines;
 mod model_arg;
+mod repository;
 mod request;
 mod request_queue;
 mod stdio;
@@ -26,12 +27,16 @@ enum MetricNames {
 }
 
 /// Serve models over an OpenAI-compatible HTTP API, or as JSON lines with --stdio
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     /// .siskin, GGUF or ONNX files, or model folders. Requests select a model by NAME, or else by its file name without the
     /// extension. A number as file name, as in models/NAME/3.siskin, is the version of the model NAME
-    #[arg(required = true, value_name = "[NAME=]MODEL")]
+    #[arg(required_unless_present = "models_dir", value_name = "[NAME=]MODEL")]
     models: Vec<ServedModelArg>,
+    /// Directory with further models, which clients with an admin key can load and unload while the server runs. The names
+    /// are those of the files and folders; of folders with numbered files, as in NAME/3.siskin, the highest version is loaded
+    #[arg(long, value_name = "DIR", help_heading = "HTTP")]
+    models_dir: Option<PathBuf>,
     /// Address to listen on; one that other machines reach, such as 0.0.0.0, requires --api-key-file
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", value_parser = address, help_heading = "HTTP")]
     host: IpAddr,
@@ -120,7 +125,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4096, value_name = "MIB", requires = "prefix_cache_dir", value_parser = clap::value_parser!(u64).range(1..), help_heading = "HTTP")]
     prefix_cache_size: u64,
     /// Read requests from standard input and write responses to standard output, one JSON object per line
-    #[arg(long, conflicts_with_all = ["host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "agent_check", "quality_sample", "drift_baseline", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
+    #[arg(long, conflicts_with_all = ["models_dir", "host", "port", "parallel", "max_waiting", "decode_budget", "kv_memory", "memory_budget", "prefix_cache_dir", "api_key_file", "insecure", "allow_host", "allow_origin", "log_requests", "aliases", "agent_check", "quality_sample", "drift_baseline", "self_test_interval", "degrade_after", "fallback", "metrics_names", "tls_certificates", "drain_delay"], help_heading = "JSON lines")]
     stdio: bool,
     /// Maximum size of a request in bytes: longer requests are rejected. Also the capacity of the request queue in
     /// bytes

@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use siskin::{Error, Result};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::models::RegisteredModel;
-use crate::operations::traffic_share::TrafficShare;
 use crate::state::ServerState;
 
 /// How long a connection may take to accept the line.
@@ -25,12 +23,10 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener> {
 /// Answers all connections. Never returns, unless there is an error.
 pub(crate) async fn answer(listener: std::net::TcpListener, state: Arc<ServerState>) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let start = Instant::now();
-    let mut shares: Vec<TrafficShare> = state.models.base_models().map(|_| TrafficShare::new()).collect();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let line = line(&state, start.elapsed(), &mut shares);
+                let line = line(&state);
                 // Load balancers check one after the other, and again a moment later.
                 let _ = tokio::time::timeout(WRITE_TIMEOUT, write(&stream, line.as_bytes())).await;
             }
@@ -41,19 +37,16 @@ pub(crate) async fn answer(listener: std::net::TcpListener, state: Arc<ServerSta
 
 /// Returns the line for the present state. `up` ends an earlier `down`; a share of 0% needs no command that ends it, as
 /// `drain` does, also after a restart of the server.
-fn line(state: &ServerState, now: Duration, shares: &mut [TrafficShare]) -> String {
-    if state.is_shutting_down() {
+fn line(state: &ServerState) -> String {
+    if state.is_draining() {
         return "up 0%\n".to_owned();
     }
+    let models = state.models.base_models();
     // A full queue is a reason to send less, but no failure.
-    if let Some(problem) = state.models.base_models().find_map(|model| model.health.problem()) {
+    if let Some(problem) = models.iter().find_map(|model| model.health.problem()) {
         return format!("down #{problem}\n");
     }
-    let percent = |(model, share): (&Arc<RegisteredModel>, &mut TrafficShare)| {
-        let (failed, total) = model.health.recent_failures();
-        share.percent(now, failed, total)
-    };
-    let percent = state.models.base_models().zip(shares).map(percent).min().unwrap_or(100);
+    let percent = models.iter().map(|model| model.health.traffic_share()).min().unwrap_or(100);
     format!("up {percent}%\n")
 }
 

@@ -55,3 +55,8 @@ pub(crate) fn fields(body: &[u8]) -> Result<JsonFields<'_>, ApiError> {
     fields.ignore_null();
     Ok(fields)
 }
+
+/// Parses the fields of a JSON body that may be missing.
+pub(crate) fn fields_or_empty(body: &[u8]) -> Result<JsonFields<'_>, ApiError> {
+    fields(if body.is_empty() { b"{}" } else { body })
+}

@@ -97,6 +97,16 @@ impl ApiError {
         Self { header: Some(ErrorHeader::Authenticate), ..error }
     }
 
+    /// Returns the error of a client whose key does not allow a route.
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        Self::rejected(StatusCode::FORBIDDEN, message)
+    }
+
+    /// The state of the server does not allow the request.
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
+        Self::rejected(StatusCode::CONFLICT, message)
+    }
+
     fn with_code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }

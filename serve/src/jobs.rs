@@ -8,6 +8,7 @@ use siskin::{Error, ErrorKind, Model, Result};
 
 use crate::models::RegisteredModel;
 use crate::state::ServerState;
+use crate::sync::lock;
 
 /// How long a pass may take before it counts as stalled.
 const STALL_TIME: Duration = Duration::from_secs(10);
@@ -20,31 +21,41 @@ pub(crate) async fn check_integrity(state: Arc<ServerState>, interval: Option<Du
     let Some(interval) = interval.filter(|interval| !interval.is_zero()) else {
         return std::future::pending().await;
     };
-    let mut expected: Vec<Option<Goldens>> = vec![None; state.models.base_models().count()];
+    let mut changes = state.models.changes();
     let mut interval = tokio::time::interval(interval);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        interval.tick().await;
-        let models: Vec<Arc<RegisteredModel>> = state.models.base_models().cloned().collect();
-        for (model, expected) in models.iter().zip(&mut expected) {
-            let engine = state.models.engine().clone();
-            let (opened, known) = (model.model.clone(), expected.clone());
-            // Its passes wait for their turn.
-            let test = move || {
-                let attached = engine.attach(&opened)?;
-                self_test(&attached, known)
-            };
-            match tokio::task::spawn_blocking(test).await {
-                Ok(Ok((goldens, outcome))) => {
-                    *expected = Some(goldens);
-                    model.health.record_integrity(outcome == SelfTest::Passed);
-                }
-                // Outputs that are not finite, or a file that cannot be read.
-                Ok(Err(error)) if is_of_model(&error) => model.health.record_integrity(false),
-                // Such as too little memory: nothing is known.
-                Ok(Err(_)) | Err(_) => {}
+        let is_new_only = tokio::select! {
+            _ = interval.tick() => false,
+            // Its sender lives as long as the state.
+            _ = changes.changed() => true,
+        };
+        for model in state.models.base_models() {
+            if !(is_new_only && lock(&model.goldens).is_some()) {
+                check(&state, &model).await;
             }
         }
+    }
+}
+
+/// Compares the outputs of a model with those that are expected.
+async fn check(state: &ServerState, model: &RegisteredModel) {
+    let engine = state.models.engine().clone();
+    let (opened, known) = (model.model.clone(), lock(&model.goldens).clone());
+    // Its passes wait for their turn.
+    let test = move || {
+        let attached = engine.attach(&opened)?;
+        self_test(&attached, known)
+    };
+    match tokio::task::spawn_blocking(test).await {
+        Ok(Ok((goldens, outcome))) => {
+            *lock(&model.goldens) = Some(goldens);
+            model.health.record_integrity(outcome == SelfTest::Passed);
+        }
+        // Outputs that are not finite, or a file that cannot be read.
+        Ok(Err(error)) if is_of_model(&error) => model.health.record_integrity(false),
+        // Such as too little memory: nothing is known.
+        Ok(Err(_)) | Err(_) => {}
     }
 }
 
@@ -68,16 +79,14 @@ fn self_test(model: &Model, known: Option<Goldens>) -> Result<(Goldens, SelfTest
 
 /// Looks whether requests make progress. Never returns.
 pub(crate) async fn watch_progress(state: Arc<ServerState>) {
-    let mut before: Vec<u64> = vec![0; state.models.base_models().count()];
     let mut interval = tokio::time::interval(STALL_TIME);
     loop {
         interval.tick().await;
-        for (model, before) in state.models.base_models().zip(&mut before) {
-            let Some(stats) = model.decoder().ok().and_then(|id| state.models.engine().stats(id)) else {
-                continue;
-            };
-            model.health.record_progress(stats.running > stats.paused && stats.steps == *before);
-            *before = stats.steps;
+        for model in state.models.base_models() {
+            let stats = model.decoder().ok().and_then(|id| state.models.engine().stats(id));
+            if let Some(stats) = stats {
+                model.health.record_progress(stats.steps, stats.running > stats.paused);
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! An HTTP server for models, on one engine: requests of all clients share forward passes.
 //!
 //! - [`Server`] listens on an address and answers until its [`ShutdownHandle`] is used.
-//! - [`ServedModel`] is a model under the name by which requests select it.
+//! - [`ServedModel`] is a model under the name by which requests select it; [`ModelRepository`] opens further ones while
+//!   the server runs.
 //! - [`load`] measures this and other servers under load.
 //! - [`online_gate`] compares two running servers.
 //!
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod access_log;
+mod admin;
 mod agent_check;
 mod body;
 mod call;
@@ -70,7 +72,7 @@ mod workers;
 pub use access_log::AccessLog;
 pub use clients::{ApiKeys, NewApiKey};
 pub use listener::{Server, ShutdownHandle};
-pub use models::ServedModel;
+pub use models::{ModelRepository, ServedModel};
 pub use operations::{BaselinePrompt, DriftBaseline, OperationLog};
 pub use options::ServerOptions;
 pub use tls::TlsFiles;

@@ -77,9 +77,6 @@ impl Server {
         listener.set_nonblocking(true).map_err(|error| failed(&error))?;
         let address = listener.local_addr().map_err(|error| failed(&error))?;
         let models = ModelRegistry::new(models, options)?;
-        if let Some(name) = &options.fallback {
-            models.need(name).map_err(|error| error.within("fallback"))?;
-        }
         let state = ServerState::new(models, routes::description(), options);
         let agent_check = options.agent_check.map(agent_check::bind).transpose()?;
         let (options, state) = (options.clone(), Arc::new(state));

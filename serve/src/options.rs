@@ -9,6 +9,7 @@ use siskin::{Error, Result};
 
 use crate::access_log::AccessLog;
 use crate::clients::ApiKeys;
+use crate::models::ModelRepository;
 use crate::operations::OperationLog;
 use crate::tls::TlsFiles;
 
@@ -40,6 +41,8 @@ pub struct ServerOptions {
     /// A file with further names of models: a JSON object or TOML with the name of a model for each alias. A file that
     /// replaces it is read within a second; requests that have begun keep their model.
     pub aliases: Option<PathBuf>,
+    /// Where a running server finds models to load; `None`: it loads none.
+    pub repository: Option<Arc<dyn ModelRepository>>,
     /// Where agent checks of HAProxy are answered: the share of requests that the server wants. Port 0 selects a free one.
     /// Anyone who reaches the port can see it. `None`: nowhere.
     pub agent_check: Option<SocketAddr>,
@@ -89,6 +92,7 @@ impl Default for ServerOptions {
             access_log: None,
             operation_log: None,
             aliases: None,
+            repository: None,
             agent_check: None,
             quality_sample: 0.0,
             integrity_interval: Some(Duration::from_secs(3600)),

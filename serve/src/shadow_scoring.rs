@@ -1,6 +1,6 @@
 //! Scores a sample of the responses again, for the metrics of quality and drift, when nothing else runs.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use siskin::sample::SamplerOptions;
@@ -9,7 +9,7 @@ use siskin::serving::{
     TokenScore,
 };
 
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::models::RegisteredModel;
 use crate::operations::quality::QualitySample;
@@ -20,12 +20,25 @@ const ENTROPY_TOKENS: usize = 20;
 
 /// Scores the samples of all models, one of each at a time. Never returns.
 pub(crate) async fn score_samples(state: Arc<ServerState>) {
+    let mut changes = state.models.changes();
     let mut tasks = JoinSet::new();
-    for model in state.models.all() {
-        tasks.spawn(score_samples_of(Arc::clone(&state), Arc::clone(model)));
+    let mut running: Vec<(Arc<RegisteredModel>, AbortHandle)> = Vec::new();
+    loop {
+        let models = state.models.all();
+        let is_loaded = |model: &Arc<RegisteredModel>| models.iter().any(|other| Arc::ptr_eq(other, model));
+        for (_, task) in running.extract_if(.., |(model, _)| !is_loaded(model)) {
+            task.abort();
+        }
+        for model in models.iter() {
+            if !running.iter().any(|(other, _)| Arc::ptr_eq(other, model)) {
+                let task = tasks.spawn(score_samples_of(Arc::clone(&state), Arc::clone(model)));
+                running.push((Arc::clone(model), task));
+            }
+        }
+        drop(models);
+        // Its sender lives as long as the state.
+        let _ = changes.changed().await;
     }
-    while tasks.join_next().await.is_some() {}
-    pending().await
 }
 
 async fn score_samples_of(state: Arc<ServerState>, model: Arc<RegisteredModel>) {

@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub(crate) struct ServerState {
     /// How long a client may take to send or read something.
     pub(crate) client_timeout: Duration,
     phase: watch::Sender<Phase>,
+    /// Whether an operator wants load balancers to send no more requests.
+    is_drained: AtomicBool,
     /// A permit for each large body in memory.
     pub(crate) uploads: Arc<Semaphore>,
     /// A permit for each thread of blocking work.
@@ -83,6 +86,7 @@ impl ServerState {
             responses: Mutex::default(),
             client_timeout: options.client_timeout,
             phase: watch::Sender::new(Phase::Serving),
+            is_drained: AtomicBool::new(false),
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             blocking: Arc::new(Semaphore::new(BLOCKING_THREADS)),
         }
@@ -98,7 +102,10 @@ impl ServerState {
         if self.is_shutting_down() {
             return Some("the server is shutting down".to_owned());
         }
-        self.models.base_models().find_map(|model| {
+        if self.is_draining() {
+            return Some("the server is draining".to_owned());
+        }
+        self.models.base_models().iter().find_map(|model| {
             // Names are for clients with keys.
             let name = if self.api_keys.is_some() { "a model" } else { &model.name };
             let problem =
@@ -119,6 +126,16 @@ impl ServerState {
 
     pub(crate) fn is_shutting_down(&self) -> bool {
         *self.phase.borrow() != Phase::Serving
+    }
+
+    /// Makes load balancers send no more requests, or requests again. Those that arrive are answered.
+    pub(crate) fn set_draining(&self, is_draining: bool) {
+        self.is_drained.store(is_draining, Ordering::Relaxed);
+    }
+
+    /// Returns whether load balancers are to send no more requests.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_drained.load(Ordering::Relaxed) || self.is_shutting_down()
     }
 
     /// Waits until the shutdown begins.

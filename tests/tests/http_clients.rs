@@ -12,7 +12,7 @@ use super::http::{Running, completion, request, status, tiny};
 
 #[test]
 fn keys_are_required_and_limited() {
-    let [one, two] = ["one", "two"].map(|name| ApiKeys::generate(name).unwrap());
+    let [one, two] = ["one", "two"].map(|name| ApiKeys::generate(name, false).unwrap());
     let text = format!("{}requests_per_minute = 2\n{}models = [\"other\"]\n", one.entry, two.entry);
     let options = ServerOptions {
         api_keys: Some(Arc::new(ApiKeys::parse(&text).unwrap())),

@@ -85,10 +85,6 @@ fn servers_and_models_are_described() {
     }
     let index = ok(&server, "/v2/repository/index", &json!({}));
     assert_eq!(index[1], json!({"name": "translator", "version": "1", "state": "READY", "reason": ""}));
-    for path in ["/v2/repository/models/a/load", "/v2/repository/models/a/unload"] {
-        let (status, error) = server.post(path, &json!({}));
-        assert!(status == 501 && error["error"].as_str().unwrap().contains("siskin serve"), "{error}");
-    }
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn calls_and_their_outputs_are_items() {
 
 #[test]
 fn responses_are_stored_for_their_clients() {
-    let keys = ["one", "two"].map(|name| ApiKeys::generate(name).unwrap());
+    let keys = ["one", "two"].map(|name| ApiKeys::generate(name, false).unwrap());
     let file = format!("{}\n{}\n", keys[0].entry, keys[1].entry);
     let options =
         ServerOptions { api_keys: Some(ApiKeys::parse(&file).unwrap().into()), ..ServerOptions::default() };

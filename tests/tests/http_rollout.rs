@@ -243,7 +243,7 @@ fn a_key_for_an_alias_allows_its_model_by_that_name() {
     let folder = TempFolder::new("http-alias-keys");
     let aliases = folder.path().join("aliases.toml");
     std::fs::write(&aliases, "chat = 'tiny'").unwrap();
-    let key = ApiKeys::generate("one").unwrap();
+    let key = ApiKeys::generate("one", false).unwrap();
     let keys = ApiKeys::parse(&format!("{}models = ['chat']\n", key.entry)).unwrap();
     let options = ServerOptions {
         aliases: Some(aliases.clone()),

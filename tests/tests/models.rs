@@ -10,6 +10,7 @@ mod expert_pages;
 mod gguf_readers;
 mod gradients;
 mod http;
+mod http_admin;
 mod http_chat;
 mod http_clients;
 mod http_hostile;

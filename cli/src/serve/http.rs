@@ -5,20 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::model_arg::ServedModelArg;
+use super::repository::FileRepository;
 use super::{Args, MetricNames};
-use crate::options::{OpenArgs, SamplerArgs};
+use crate::options::OpenArgs;
 use crate::{interrupt, output};
-use siskin::serving::{Admission, DiskCacheOptions, SchedulingOptions, ServedModelOptions};
-use siskin::{Error, KvBudget, Model, Result};
-use siskin_serve::{
-    AccessLog, ApiKeys, DriftBaseline, OperationLog, ServedModel, Server, ServerOptions, TlsFiles,
-};
-
-/// How long a request stays whose client does not read.
-const PAUSE_LIMIT: Duration = Duration::from_secs(30);
-
-/// How many rows of a pass can have logits: prompts are scored in chunks of this size.
-const OUTPUT_ROWS: usize = 64;
+use siskin::{Error, Result};
+use siskin_serve::{AccessLog, ApiKeys, OperationLog, ServedModel, Server, ServerOptions, TlsFiles};
 
 /// Answers requests until the program is interrupted.
 pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Result<()> {
@@ -53,16 +45,9 @@ pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Re
     if served.len() > 1 && args.draft.is_given() {
         return Err(Error::argument("--draft-model, --draft-skip-layers", "require exactly one model"));
     }
-    let mut models = Vec::new();
-    let baselines = drift_baselines(args, served)?;
-    for ServedModelArg { name, version, path } in served {
-        let model = open.model_with_adapters(path, &args.model_args, &args.lora)?;
-        let mut served = ServedModel::new(name, model);
-        served.options = served_model_options(args, args.draft.open(path, &args.model_args, open)?)?;
-        served.version = version.clone().unwrap_or(served.version);
-        served.drift_baseline = baselines.iter().find(|(of, _)| of == name).map(|(_, read)| read.clone());
-        models.push(served);
-    }
+    let repository = Arc::new(FileRepository::new(served, args, open)?);
+    let models = served.iter().map(|arg| repository.open_arg(arg)).collect::<Result<Vec<_>>>()?;
+    let options = ServerOptions { repository: Some(repository), ..options };
     let names = |model: &ServedModel| {
         let adapters = model.model.adapters().map(str::to_owned);
         std::iter::once(model.name.clone()).chain(adapters).collect::<Vec<_>>()
@@ -71,7 +56,8 @@ pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Re
     let server = Server::bind(&options, models)?;
     let shutdown = server.shutdown_handle();
     interrupt::listen_with(move || shutdown.shut_down())?;
-    let note = format!("serving {} on {}", names.join(", "), server.url());
+    let names = if names.is_empty() { "no models yet".to_owned() } else { names.join(", ") };
+    let note = format!("serving {names} on {}", server.url());
     output::note(open.quiet, note);
     server.run()
 }
@@ -79,46 +65,4 @@ pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Re
 fn tls_files(args: &Args) -> Option<TlsFiles> {
     let (certificates, key) = (args.tls_certificates.clone()?, args.tls_key.clone()?);
     Some(TlsFiles { certificates, key })
-}
-
-/// Reads the files of --drift-baseline, with the names of their models.
-fn drift_baselines(args: &Args, served: &[ServedModelArg]) -> Result<Vec<(String, DriftBaseline)>> {
-    let read = |text: &String| {
-        let is_model = |name: &str| served.iter().any(|model| model.name == name);
-        match (text.split_once('=').filter(|(name, _)| is_model(name)), served) {
-            (Some((name, path)), _) => Ok((name.to_owned(), DriftBaseline::read(path)?)),
-            (None, [model]) => Ok((model.name.clone(), DriftBaseline::read(text)?)),
-            (None, _) => Err(Error::argument(
-                "--drift-baseline",
-                "expected NAME=FILE, with the name of a served model",
-            )),
-        }
-    };
-    args.drift_baseline.iter().map(read).collect()
-}
-
-fn served_model_options(args: &Args, draft: Option<Model>) -> Result<ServedModelOptions> {
-    if args.parallel == 0 {
-        return Err(Error::argument("--parallel", "must be at least 1"));
-    }
-    let kv_budget = args.kv_memory.map(|megabytes| KvBudget { bytes: megabytes.saturating_mul(1 << 20) });
-    Ok(ServedModelOptions {
-        session: args.context.session(&args.model_args, &SamplerArgs::default(), &[])?,
-        kv_budget,
-        output_rows: OUTPUT_ROWS,
-        draft,
-        disk_cache: args.prefix_cache_dir.clone().map(|folder| DiskCacheOptions {
-            folder,
-            max_bytes: args.prefix_cache_size.saturating_mul(1 << 20),
-        }),
-        scheduling: SchedulingOptions {
-            max_running: args.parallel,
-            max_waiting: args.max_waiting,
-            max_sessions: 0,
-            admission: Admission::Overcommit,
-            decode_budget: Duration::from_millis(args.decode_budget),
-            pause_limit: PAUSE_LIMIT,
-            ..SchedulingOptions::default()
-        },
-    })
 }

@@ -21,18 +21,27 @@ impl FromStr for ServedModelArg {
         // A path may contain the sign as well, a name no separator of folders.
         let named =
             text.split_once('=').filter(|(name, _)| !name.contains(['/', '\\']) && !Path::new(text).exists());
-        let path = PathBuf::from(named.map_or(text, |(_, path)| path));
-        let version = name_of(&path).ok().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-        let name = match (named, path.parent().filter(|_| version.is_some())) {
-            (Some(("", _)), _) => {
-                return Err(Error::argument("MODEL", "expected a name before the equals sign"));
-            }
-            (Some((name, _)), _) => name.to_owned(),
+        let (name, path) = named.map_or((None, text), |(name, path)| (Some(name), path));
+        match name {
+            Some("") => Err(Error::argument("MODEL", "expected a name before the equals sign")),
+            Some(name) => Ok(Self { name: name.to_owned(), ..Self::of_path(path.into())? }),
+            None => Self::of_path(path.into()),
+        }
+    }
+}
+
+impl ServedModelArg {
+    /// Returns the model of a path, which gives it its name and version.
+    pub(crate) fn of_path(path: PathBuf) -> Result<Self> {
+        let name = name_of(&path)?;
+        let is_version = name.bytes().all(|byte| byte.is_ascii_digit());
+        let folder = path.parent().filter(|folder| is_version && folder.file_name().is_some());
+        Ok(Self {
             // A folder with versions of a model: models/NAME/VERSION.
-            (None, Some(folder)) if folder.file_name().is_some() => name_of(folder)?,
-            (None, _) => name_of(&path)?,
-        };
-        Ok(Self { name, version, path })
+            name: folder.map_or_else(|| Ok(name.clone()), name_of)?,
+            version: is_version.then_some(name),
+            path,
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use siskin::serving::RequestClass;
 use siskin::{Error, ErrorKind, Result};
 
 use super::rate_limit::Rates;
+use crate::files::read_text;
 
 /// The maximum size of a file of keys.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -33,6 +34,8 @@ pub(super) struct ApiKey {
     pub(super) class: RequestClass,
     /// The models that it may use; empty: all.
     models: Vec<String>,
+    /// Whether it may load and unload models, and drain the server.
+    pub(super) is_admin: bool,
     pub(super) rates: Rates,
 }
 
@@ -62,6 +65,8 @@ struct KeyEntry {
     tokens_per_minute: Option<u64>,
     #[serde(default)]
     models: Vec<String>,
+    #[serde(default)]
+    admin: bool,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -77,17 +82,12 @@ impl ApiKeys {
     /// Reads a file of keys.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if it cannot be read; [`ErrorKind::Argument`] if it is not valid, or has no keys.
+    /// [`ErrorKind::Io`] if it cannot be read; [`ErrorKind::Corrupt`] if it is too long; [`ErrorKind::Argument`] if it is not
+    /// valid, or has no keys.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let place = path.display().to_string();
-        let failed = |error: std::io::Error| Error::io(place.clone(), &error);
-        let metadata = std::fs::metadata(path).map_err(failed)?;
-        if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-            let message = format!("expected a file of at most {MAX_FILE_BYTES} bytes");
-            return Err(Error::argument(place, message));
-        }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let text = read_text(path, MAX_FILE_BYTES)?;
         Self::parse(&text).map_err(|error| error.within(&place))
     }
 
@@ -112,19 +112,20 @@ impl ApiKeys {
         Ok(Self { keys })
     }
 
-    /// Makes a key.
+    /// Makes a key, which may load and unload models and drain the server if `is_admin`.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the system provides no random numbers.
-    pub fn generate(name: &str) -> Result<NewApiKey> {
+    pub fn generate(name: &str, is_admin: bool) -> Result<NewApiKey> {
         let mut secret = [0; 24];
         getrandom::fill(&mut secret)
             .map_err(|error| Error::new(ErrorKind::Io, "random numbers", error.to_string()))?;
         let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let key = format!("{PREFIX}{digits}");
         let name = serde_json::Value::from(name);
-        let entry =
-            format!("[[keys]]\nname = {name}\nblake3 = \"{}\"\n", blake3::hash(key.as_bytes()).to_hex());
+        let hash = blake3::hash(key.as_bytes()).to_hex();
+        let admin = if is_admin { "admin = true\n" } else { "" };
+        let entry = format!("[[keys]]\nname = {name}\nblake3 = \"{hash}\"\n{admin}");
         Ok(NewApiKey { key, entry })
     }
 
@@ -140,7 +141,7 @@ impl ApiKeys {
 
 impl KeyEntry {
     fn key(self) -> Result<ApiKey> {
-        let Self { name, blake3, priority, requests_per_minute, tokens_per_minute, models } = self;
+        let Self { name, blake3, priority, requests_per_minute, tokens_per_minute, models, admin } = self;
         if name.is_empty() {
             return Err(Error::argument("name", "must not be empty"));
         }
@@ -159,7 +160,7 @@ impl KeyEntry {
             Priority::Batch => RequestClass::Batch,
         };
         let rates = Rates::new(requests_per_minute, tokens_per_minute);
-        Ok(ApiKey { name, hash, class, models, rates })
+        Ok(ApiKey { name, hash, class, models, is_admin: admin, rates })
     }
 }
 
@@ -175,13 +176,15 @@ mod tests {
 
     #[test]
     fn made_keys_are_found() {
-        let [one, two] = ["one", "tw\"o"].map(|name| ApiKeys::generate(name).unwrap());
+        let [one, two] = [("one", true), ("tw\"o", false)]
+            .map(|(name, is_admin)| ApiKeys::generate(name, is_admin).unwrap());
         let text = format!("{}priority = \"batch\"\nmodels = [\"a\"]\n{}", one.entry, two.entry);
         let keys = ApiKeys::parse(&text).unwrap();
         let found = keys.find(&one.key).unwrap();
         assert_eq!((found.name.as_str(), found.class), ("one", RequestClass::Batch));
         assert!(found.may_use("a") && !found.may_use("b"));
-        assert_eq!(keys.find(&two.key).unwrap().name, "tw\"o");
+        let other = keys.find(&two.key).unwrap();
+        assert_eq!((other.name.as_str(), found.is_admin, other.is_admin), ("tw\"o", true, false));
         assert!(keys.find("").is_none());
         assert!(keys.find(&one.key[..one.key.len() - 1]).is_none());
         assert!(!text.contains(&one.key), "keys are not stored");

@@ -45,6 +45,11 @@ impl Client {
         self.key.as_ref().is_none_or(|key| key.may_use(model))
     }
 
+    /// Returns whether the client may change what the server does.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| key.is_admin)
+    }
+
     /// Returns the class of a request: the one that it asks for, but none above that of the key.
     pub(crate) fn class(&self, requested: RequestClass) -> RequestClass {
         self.key.as_ref().map_or(requested, |key| requested.max(key.class))

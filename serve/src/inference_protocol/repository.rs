@@ -1,47 +1,58 @@
-//! `POST /v2/repository/index`, and the loading of models, which are given when the server starts.
-
-use std::sync::Arc;
+//! `/v2/repository`: the models that are loaded, and loading and unloading them.
 
 use hyper::StatusCode;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::VERSION;
+use crate::admin;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::models::RegisteredModel;
+use crate::models::ModelState;
 use crate::response::{self, Response};
 
-/// Lists the models.
+/// Models depend on no others.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnloadParameters {
+    #[serde(default, rename = "unload_dependents")]
+    _unload_dependents: bool,
+}
+
+/// Lists the models that are loaded, and those that can be.
 pub(crate) async fn index(mut call: Call) -> Result<Response, ApiError> {
     let body = call.read_body().await?;
-    let mut only_ready = false;
-    if !body.is_empty() {
-        let mut fields = body::fields(&body)?;
-        only_ready = fields.take("ready")?.unwrap_or(false);
-        fields.finish()?;
-    }
-    let object = |model: &Arc<RegisteredModel>| {
-        let problem = model.health.problem();
+    let mut fields = body::fields_or_empty(&body)?;
+    let only_ready = fields.take("ready")?.unwrap_or(false);
+    fields.finish()?;
+    let object = |state: &ModelState| {
+        let (name, problem) = match state {
+            ModelState::Loaded(model) => (&model.name, model.health.problem()),
+            ModelState::Unloaded(name) => (name, Some("unloaded")),
+        };
         let state = if problem.is_some() { "UNAVAILABLE" } else { "READY" };
         let reason = problem.unwrap_or_default();
         (!only_ready || problem.is_none())
-            .then(|| json!({"name": model.name, "version": VERSION, "state": state, "reason": reason}))
+            .then(|| json!({"name": name, "version": VERSION, "state": state, "reason": reason}))
     };
-    let all: Vec<Value> = call.state.models.of(&call.client).filter_map(object).collect();
+    let all: Vec<Value> = admin::states(&call).await?.iter().filter_map(object).collect();
     Ok(response::json(StatusCode::OK, &all))
 }
 
-fn unsupported(message: &str) -> Result<Response, ApiError> {
-    Err(ApiError::rejected(StatusCode::NOT_IMPLEMENTED, message))
+/// Loads a model, or replaces it if its file was replaced.
+pub(crate) async fn load(mut call: Call) -> Result<Response, ApiError> {
+    body::fields_or_empty(&call.read_body().await?)?.finish()?;
+    admin::load_model(&call, call.argument(0)).await?;
+    Ok(response::json(StatusCode::OK, &json!({})))
 }
 
-pub(crate) async fn load(_: Call) -> Result<Response, ApiError> {
-    unsupported("a running server cannot load models; restart it with the file: siskin serve MODEL.gguf")
-}
-
-pub(crate) async fn unload(_: Call) -> Result<Response, ApiError> {
-    unsupported(
-        "a running server cannot unload models; restart it without the model: siskin serve OTHER.gguf",
-    )
+/// Unloads a model after its requests.
+pub(crate) async fn unload(mut call: Call) -> Result<Response, ApiError> {
+    let body = call.read_body().await?;
+    let mut fields = body::fields_or_empty(&body)?;
+    let _: Option<UnloadParameters> = fields.take("parameters")?;
+    fields.finish()?;
+    admin::unload_model(&call, call.argument(0)).await?;
+    Ok(response::json(StatusCode::OK, &json!({})))
 }

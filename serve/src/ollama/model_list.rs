@@ -41,7 +41,8 @@ pub(crate) async fn loaded(call: Call) -> Result<Response, ApiError> {
 /// Returns the objects of all models, and of their aliases.
 fn with_aliases(call: &Call, object: impl Fn(&str, &RegisteredModel) -> Value) -> Vec<Value> {
     let models = &call.state.models;
-    let mut all: Vec<Value> = models.of(&call.client).map(|model| object(&model.name, model)).collect();
+    let mut all: Vec<Value> =
+        models.of(&call.client).iter().map(|model| object(&model.name, model)).collect();
     all.extend(models.aliases_of(&call.client).iter().map(|(alias, model)| object(alias, model)));
     all
 }

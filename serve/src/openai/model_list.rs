@@ -11,7 +11,8 @@ use crate::response::{self, Response};
 /// Returns all models.
 pub(crate) async fn list(call: Call) -> Result<Response, ApiError> {
     let models = &call.state.models;
-    let mut data: Vec<Value> = models.of(&call.client).map(|model| object(&model.name, model)).collect();
+    let mut data: Vec<Value> =
+        models.of(&call.client).iter().map(|model| object(&model.name, model)).collect();
     data.extend(models.aliases_of(&call.client).iter().map(|(alias, model)| object(alias, model)));
     Ok(response::json(StatusCode::OK, &json!({"object": "list", "data": data})))
 }

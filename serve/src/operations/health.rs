@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::breaker::{Breaker, BreakerState, RequestOutcomeKind};
+use super::traffic_share::TrafficShare;
 use crate::error::ApiError;
 use crate::sync::lock;
 
@@ -13,6 +14,9 @@ use crate::sync::lock;
 pub(crate) struct ModelHealth {
     start: Instant,
     breaker: Mutex<Breaker>,
+    traffic_share: Mutex<TrafficShare>,
+    /// The number of passes when the watchdog looked last.
+    steps: AtomicU64,
     integrity_checks: AtomicU64,
     integrity_failures: AtomicU64,
     /// When the last requests ended.
@@ -37,6 +41,8 @@ impl ModelHealth {
         Self {
             start: Instant::now(),
             breaker: Mutex::new(Breaker::new()),
+            traffic_share: Mutex::new(TrafficShare::new()),
+            steps: AtomicU64::new(0),
             integrity_checks: AtomicU64::new(0),
             integrity_failures: AtomicU64::new(0),
             ends: Mutex::default(),
@@ -60,8 +66,10 @@ impl ModelHealth {
         }
     }
 
-    pub(crate) fn record_progress(&self, is_stalled: bool) {
-        self.breaker().record_progress(self.now(), is_stalled);
+    /// Records the number of passes so far, and whether there are requests for more.
+    pub(crate) fn record_progress(&self, steps: u64, is_running: bool) {
+        let before = self.steps.swap(steps, Ordering::Relaxed);
+        self.breaker().record_progress(self.now(), is_running && steps == before);
     }
 
     pub(crate) fn record_integrity(&self, is_intact: bool) {
@@ -80,9 +88,11 @@ impl ModelHealth {
         }
     }
 
-    /// Returns how many of the requests of the last ten seconds failed, and their number.
-    pub(crate) fn recent_failures(&self) -> (usize, usize) {
-        self.breaker().recent_failures(self.now())
+    /// Returns the share of its usual requests that a load balancer should send, in percent.
+    pub(crate) fn traffic_share(&self) -> u32 {
+        let now = self.now();
+        let (failed, total) = self.breaker().recent_failures(now);
+        lock(&self.traffic_share).percent(now, failed, total)
     }
 
     /// Returns the state of the circuit breaker.

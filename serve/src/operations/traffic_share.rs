@@ -18,7 +18,7 @@ const RAMP_START: f64 = 0.1;
 /// Pauses are short again after this time without one.
 const MEMORY: Duration = Duration::from_secs(30 * 60);
 
-/// The share of a model. Times are measured from the start of the server.
+/// The share of a model. Times are measured from when the model was loaded.
 #[derive(Debug)]
 pub(crate) struct TrafficShare {
     /// When the last pause ends.

@@ -9,7 +9,7 @@ mod table;
 use std::sync::{Arc, Mutex};
 
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
 
@@ -67,12 +67,7 @@ async fn dispatch(
     if let Some(log) = &mut log {
         log.route = route.path;
     }
-    let client = match route.access {
-        Access::Public => Ok(Client::anonymous()),
-        Access::Client => guard::check(&state.guard, request.headers())
-            .and_then(|()| Client::authenticate(state.api_keys.as_deref(), request.headers())),
-    };
-    let client = match client {
+    let client = match client(&state, route.access, request.headers()) {
         Ok(client) => client,
         Err(error) => return error.response(route.error_format),
     };
@@ -97,6 +92,21 @@ async fn dispatch(
         response.headers_mut().insert("x-siskin-degraded", value);
     }
     response
+}
+
+/// Returns the client of a request, if it may use a route.
+fn client(state: &ServerState, access: Access, headers: &HeaderMap) -> Result<Client, ApiError> {
+    if access == Access::Public {
+        return Ok(Client::anonymous());
+    }
+    guard::check(&state.guard, headers)?;
+    let client = Client::authenticate(state.api_keys.as_deref(), headers)?;
+    if access == Access::Admin && !client.is_admin() {
+        let message =
+            "this route needs an API key with `admin = true`; make one with `siskin api-key NAME --admin`";
+        return Err(ApiError::forbidden(message));
+    }
+    Ok(client)
 }
 
 /// Returns how errors look in the API of a path: as in routes that begin with the same segment.

@@ -52,9 +52,11 @@ fn operation(route: &HttpRoute) -> Value {
         "parameters": parameters,
         "responses": responses(route),
     });
-    if route.access != Access::Public {
+    match route.access {
+        Access::Public => {}
         // Servers without keys need none.
-        operation["security"] = json!([{}, {"key": []}]);
+        Access::Client => operation["security"] = json!([{}, {"key": []}]),
+        Access::Admin => operation["security"] = json!([{"key": []}]),
     }
     let body = match route.body {
         BodyKind::None => None,

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use super::health;
+use crate::admin;
 use crate::call::Call;
 use crate::error::{ApiError, ErrorFormat};
 use crate::inference_protocol::{self, generate, infer, metadata, repository};
@@ -27,6 +28,8 @@ pub(super) enum Access {
     Public,
     /// Those with a key.
     Client,
+    /// Those whose key allows them to change what the server does; none on servers without keys.
+    Admin,
 }
 
 /// The body that a route takes.
@@ -152,6 +155,10 @@ impl HttpRoute {
 
     const fn public(self) -> Self {
         Self { access: Access::Public, ..self }
+    }
+
+    const fn admin(self) -> Self {
+        Self { access: Access::Admin, ..self }
     }
 
     const fn takes(self, body: BodyKind) -> Self {
@@ -380,16 +387,45 @@ pub(super) static ROUTES: &[HttpRoute] = &[
     .takes(BodyKind::Json("RepositoryIndexRequest"))
     .returns(ResponseKind::Json("RepositoryIndex"))
     .with_plain_errors(),
-    HttpRoute::post("/v2/repository/models/{model}/load", "inference", "Not supported", |call| {
+    HttpRoute::post("/v2/repository/models/{model}/load", "inference", "Load a model", |call| {
         Box::pin(repository::load(call))
     })
-    .not_implemented()
+    .admin()
+    .takes(BodyKind::Json("LoadModelRequest"))
     .with_plain_errors(),
-    HttpRoute::post("/v2/repository/models/{model}/unload", "inference", "Not supported", |call| {
+    HttpRoute::post("/v2/repository/models/{model}/unload", "inference", "Unload a model", |call| {
         Box::pin(repository::unload(call))
     })
-    .not_implemented()
+    .admin()
+    .takes(BodyKind::Json("UnloadModelRequest"))
     .with_plain_errors(),
+    HttpRoute::get("/admin/models", "operation", "List the models that are loaded, or can be", |call| {
+        Box::pin(admin::models(call))
+    })
+    .admin()
+    .returns(ResponseKind::Json("ModelStateList")),
+    HttpRoute::post("/admin/models/{model}/load", "operation", "Load or replace a model", |call| {
+        Box::pin(admin::load(call))
+    })
+    .admin()
+    .takes(BodyKind::Json("LoadModelRequest"))
+    .returns(ResponseKind::Json("ModelState")),
+    HttpRoute::post("/admin/models/{model}/unload", "operation", "Unload a model", |call| {
+        Box::pin(admin::unload(call))
+    })
+    .admin()
+    .takes(BodyKind::Json("LoadModelRequest"))
+    .returns(ResponseKind::Json("ModelState")),
+    HttpRoute::post("/admin/drain", "operation", "Make load balancers send no more requests", |call| {
+        Box::pin(admin::drain(call))
+    })
+    .admin()
+    .returns(ResponseKind::Json("DrainState")),
+    HttpRoute::post("/admin/resume", "operation", "Make load balancers send requests again", |call| {
+        Box::pin(admin::resume(call))
+    })
+    .admin()
+    .returns(ResponseKind::Json("DrainState")),
     HttpRoute::get("/health", "operation", "Whether the server takes requests", |call| {
         Box::pin(health::ready(call))
     })

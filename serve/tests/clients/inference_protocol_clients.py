@@ -5,8 +5,10 @@
 
 import asyncio
 import json
+import pathlib
 import subprocess
 import sys
+import tempfile
 import urllib.request
 
 import httpx
@@ -86,9 +88,42 @@ def check_triton(server, embeddings, text):
     rejected(lambda: client.infer("minilm", [triton_input(TEXTS)], parameters={"bogus": 1}), "bogus")
     rejected(lambda: client.infer("minilm", [triton_input(TEXTS)], priority=1), "priority")
     rejected(lambda: client.infer("minilm", [triton_input(["word " * 3000])]), "inputs[0].data[0]")
-    rejected(lambda: client.load_model("other"), "siskin serve")
-    rejected(lambda: client.unload_model("minilm"), "siskin serve")
+    rejected(lambda: client.load_model("other"), "admin")
+    rejected(lambda: client.unload_model("minilm"), "admin")
     client.close()
+
+
+def check_loading(embeddings):
+    """Loads and unloads models of a folder, with an admin key."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        made = subprocess.run([SISKIN, "api-key", "operator", "--admin"], check=True, capture_output=True, text=True)
+        key = made.stderr.split()[-1]
+        (folder / "keys.toml").write_text(made.stdout)
+        models = folder / "models"
+        (models / "encoder").mkdir(parents=True)
+        for version in ["1", "2"]:
+            (models / "encoder" / version).with_suffix(pathlib.Path(ENCODER).suffix).symlink_to(ENCODER)
+        (models / "note.txt").write_text("not a model")
+        server = Server(SISKIN, "--models-dir", str(models), "--api-key-file", str(folder / "keys.toml"))
+        try:
+            client = triton.InferenceServerClient(server.address)
+            headers = {"authorization": f"Bearer {key}"}
+            states = lambda: [(model["name"], model["state"]) for model in client.get_model_repository_index(headers)]
+            assert states() == [("encoder", "UNAVAILABLE")], states()
+            client.load_model("encoder", headers)
+            assert states() == [("encoder", "READY")], states()
+            listed = json.loads(server.get("/admin/models", headers))["models"]
+            assert listed[0]["version"] == "2", listed
+            found = client.infer("encoder", [triton_input(TEXTS)], headers=headers).as_numpy("embedding")
+            assert numpy.allclose(found, embeddings, atol=1e-6)
+            client.unload_model("encoder", headers)
+            assert states() == [("encoder", "UNAVAILABLE")], states()
+            rejected(lambda: client.infer("encoder", [triton_input(TEXTS)], headers=headers), "no model `encoder`")
+            client.close()
+            server.stop()
+        finally:
+            server.process.kill()
 
 
 async def check_kserve(server, embeddings, text):
@@ -144,6 +179,7 @@ def main():
         server.stop()
     finally:
         server.process.kill()
+    check_loading(embeddings)
     print("siskin serve answers the clients of KServe and Triton")
 
 

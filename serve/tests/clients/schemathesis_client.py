@@ -34,8 +34,6 @@ NOT_SUPPORTED = {
     "/api/delete": "DELETE",
     "/api/pull": "POST",
     "/api/push": "POST",
-    "/v2/repository/models/{model}/load": "POST",
-    "/v2/repository/models/{model}/unload": "POST",
 }
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 # Routes whose responses are streams, what is sent to them, and the schema of each of their events or lines.

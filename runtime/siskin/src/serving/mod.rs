@@ -128,7 +128,8 @@ pub struct Engine {
 struct ServedModels {
     pool: Option<SharedThreadPool>,
     models: Vec<ServedDecoder>,
-    encoders: Vec<Arc<EncoderQueue>>,
+    /// `None`: removed.
+    encoders: Vec<Option<Arc<EncoderQueue>>>,
     /// The queues of [`Engine::encoder`], which live as long as such encoders.
     shared_queues: Vec<Weak<EncoderQueue>>,
 }
@@ -145,7 +146,7 @@ impl ServedModels {
     fn queue_of(&mut self, model: &Model, options: &EncoderOptions) -> Option<Arc<EncoderQueue>> {
         self.shared_queues.retain(|queue| queue.strong_count() > 0);
         let shared = self.shared_queues.iter().filter_map(Weak::upgrade);
-        let mut all = self.encoders.iter().cloned().chain(shared);
+        let mut all = self.encoders.iter().flatten().cloned().chain(shared);
         all.find(|queue| queue.is_for(model, options))
     }
 
@@ -237,7 +238,7 @@ impl Engine {
     ///
     /// To replace a model without interruption, add the new one, send requests to it, then remove the old one; the memory
     /// budget must have room for both. Otherwise remove the old one first, and drop its streams and sessions, which hold its
-    /// memory. Encoders cannot be removed.
+    /// memory.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`] if it is not a model of this engine, or was removed before.
@@ -287,8 +288,23 @@ impl Engine {
         }
         let queue = self.encoder_queue(model, options)?;
         let mut shared = self.lock();
-        shared.encoders.push(queue);
+        shared.encoders.push(Some(queue));
         Ok(EncoderId(shared.encoders.len() - 1))
+    }
+
+    /// Removes an encoder: rejects further texts, waits until the others are embedded, and cancels those that are not after
+    /// `limit`. Those of [`Engine::encoder`] that share its batches get errors from then on, as after [`Engine::drain`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Argument`] if it is not an encoder of this engine, or was removed before.
+    pub fn remove_encoder(&self, encoder: EncoderId, limit: Duration) -> Result<()> {
+        let removed = self.lock().encoders.get_mut(encoder.0).and_then(Option::take);
+        let queue = removed.ok_or_else(unknown_encoder)?;
+        queue.close();
+        let start = Instant::now();
+        self.engine.wait_until(&|| queue.is_empty() || start.elapsed() >= limit);
+        queue.cancel_all();
+        Ok(())
     }
 
     /// Creates a queue. It is not locked meanwhile: requests of other models are submitted.
@@ -367,8 +383,8 @@ impl Engine {
     }
 
     fn known_encoder(&self, id: EncoderId) -> Result<Arc<EncoderQueue>> {
-        let encoder = self.lock().encoders.get(id.0).map(Arc::clone);
-        encoder.ok_or_else(|| Error::argument("encoder", "not an encoder of this engine"))
+        let encoder = self.lock().encoders.get(id.0).cloned().flatten();
+        encoder.ok_or_else(unknown_encoder)
     }
 
     /// Submits a request. Its tokens are computed while any thread waits for events, or by the engine's own thread.
@@ -506,7 +522,7 @@ impl Engine {
 
     /// Returns the maximum length of an encoder's texts in tokens.
     pub fn max_text_tokens(&self, encoder: EncoderId) -> Option<usize> {
-        self.lock().encoders.get(encoder.0).map(|encoder| encoder.max_tokens())
+        self.lock().encoders.get(encoder.0)?.as_ref().map(|encoder| encoder.max_tokens())
     }
 
     /// Rejects further requests, waits until the others have ended, and cancels those that have not after `limit`; from then
@@ -526,4 +542,8 @@ impl Engine {
 
 fn unknown_model() -> Error {
     Error::argument("model", "not a model of this engine")
+}
+
+fn unknown_encoder() -> Error {
+    Error::argument("encoder", "not an encoder of this engine")
 }

@@ -1,0 +1,116 @@
+//! `/admin`: loading and unloading models, and draining, for clients whose API keys allow it.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use crate::body;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::models::{ModelState, RegisteredModel};
+use crate::response::{self, Response};
+
+/// Lists the models that are loaded, and those that can be.
+pub(crate) async fn models(call: Call) -> Result<Response, ApiError> {
+    let all: Vec<Value> = states(&call).await?.iter().map(object).collect();
+    Ok(response::json(StatusCode::OK, &json!({"models": all})))
+}
+
+/// Loads a model, or replaces it if its file was replaced.
+pub(crate) async fn load(mut call: Call) -> Result<Response, ApiError> {
+    body::fields_or_empty(&call.read_body().await?)?.finish()?;
+    let model = load_model(&call, call.argument(0)).await?;
+    Ok(response::json(StatusCode::OK, &loaded(&model)))
+}
+
+/// Unloads a model after its requests.
+pub(crate) async fn unload(mut call: Call) -> Result<Response, ApiError> {
+    body::fields_or_empty(&call.read_body().await?)?.finish()?;
+    let name = call.argument(0);
+    unload_model(&call, name).await?;
+    Ok(response::json(StatusCode::OK, &unloaded(name)))
+}
+
+/// Makes load balancers send no more requests; those that arrive are answered.
+pub(crate) async fn drain(call: Call) -> Result<Response, ApiError> {
+    set_draining(&call, true)
+}
+
+/// Makes load balancers send requests again.
+pub(crate) async fn resume(call: Call) -> Result<Response, ApiError> {
+    set_draining(&call, false)
+}
+
+fn set_draining(call: &Call, is_draining: bool) -> Result<Response, ApiError> {
+    call.state.set_draining(is_draining);
+    let action = if is_draining { "drained" } else { "resumed" };
+    log(call, &format!("the server was {action}"));
+    Ok(response::json(StatusCode::OK, &json!({"draining": is_draining})))
+}
+
+/// Returns the models that are loaded, and those that can be.
+pub(crate) async fn states(call: &Call) -> Result<Vec<ModelState>, ApiError> {
+    let (state, client) = (Arc::clone(&call.state), call.client.clone());
+    Ok(call.state.run_blocking(move || state.models.states(&client)).await??)
+}
+
+/// Loads a model on another thread.
+pub(crate) async fn load_model(call: &Call, name: &str) -> Result<Arc<RegisteredModel>, ApiError> {
+    check_name(call, name)?;
+    let (state, owned) = (Arc::clone(&call.state), name.to_owned());
+    let model = run(move || state.models.load(&owned)).await?;
+    log(call, &format!("model {name} was loaded, version {}", model.version));
+    Ok(model)
+}
+
+/// Unloads a model on another thread.
+pub(crate) async fn unload_model(call: &Call, name: &str) -> Result<(), ApiError> {
+    check_name(call, name)?;
+    let (state, owned) = (Arc::clone(&call.state), name.to_owned());
+    run(move || state.models.unload(&owned)).await?;
+    log(call, &format!("model {name} was unloaded"));
+    Ok(())
+}
+
+/// Does work that takes many seconds, which must not keep others from tokenizing, nor end when its client leaves.
+async fn run<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::panicked())?
+}
+
+fn check_name(call: &Call, name: &str) -> Result<(), ApiError> {
+    match call.client.may_use(name) {
+        true => Ok(()),
+        false => Err(ApiError::forbidden(format!("the API key does not allow the model `{name}`"))),
+    }
+}
+
+/// Writes who did something.
+fn log(call: &Call, message: &str) {
+    if let Some(log) = &call.state.operation_log {
+        log.write(&format!("{message} (key {})", call.client.name().unwrap_or_default()));
+    }
+}
+
+fn object(state: &ModelState) -> Value {
+    match state {
+        ModelState::Loaded(model) => loaded(model),
+        ModelState::Unloaded(name) => unloaded(name),
+    }
+}
+
+fn loaded(model: &RegisteredModel) -> Value {
+    json!({
+        "name": model.name,
+        "state": "loaded",
+        "version": model.version,
+        "parent": model.parent,
+        "problem": model.health.problem(),
+    })
+}
+
+fn unloaded(name: &str) -> Value {
+    json!({"name": name, "state": "unloaded", "version": null, "parent": null, "problem": null})
+}
