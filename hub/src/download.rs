@@ -1,9 +1,7 @@
 //! Downloads of files: in ranges over several connections, continued after failures, and verified.
 
-use std::fs::File;
 use std::io::Read;
 use std::ops::{ControlFlow, Range};
-use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,7 +10,9 @@ use ureq::Body;
 use ureq::http::Response;
 
 use crate::digest::{FileDigest, FileHasher};
+use crate::disk;
 use crate::journal::Journal;
+use crate::store::RepositoryFolder;
 use crate::transport::{GetRequest, Transport, refused};
 
 /// The bytes of a request.
@@ -34,39 +34,80 @@ pub(crate) struct RemoteFile {
     /// A token for the server of the URL.
     pub(crate) token: Option<String>,
     pub(crate) bytes: u64,
-    pub(crate) digest: FileDigest,
+    pub(crate) content: RemoteContent,
+}
+
+/// What is known about the bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RemoteContent {
+    /// The digest that its source publishes.
+    Digest(FileDigest),
+    /// The entity tag of a web server, if it has one: responses with another one are of other bytes.
+    Tag(Option<String>),
 }
 
 /// Called with the bytes that have arrived, and all bytes; `Break` ends the download, which can be continued later.
 pub type DownloadProgress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
-/// Downloads a file to `target` unless it is there. Another process that downloads it is waited for.
+/// Downloads a file to the blobs of a repository unless it is there, and returns its digest. The repository is locked.
 pub(crate) fn download(
     transport: &Transport,
     remote: &RemoteFile,
-    target: &Path,
+    folder: &RepositoryFolder,
     progress: &mut DownloadProgress<'_>,
-) -> Result<()> {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let lock_path = target.with_file_name(format!("{name}.lock"));
-    let lock = File::create(&lock_path).and_then(|file| file.lock().map(|()| file));
-    let _lock = lock.map_err(|error| Error::io(lock_path.display().to_string(), &error))?;
-    if target.exists() {
-        return Ok(());
+) -> Result<FileDigest> {
+    let target = folder.blob(&remote.content.blob_name())?;
+    if let RemoteContent::Digest(digest) = remote.content
+        && target.exists()
+    {
+        return Ok(digest);
     }
-    let journal = Journal::open(target, &remote.digest.to_string(), remote.bytes)?;
+    let journal = Journal::open(&target, &remote.identity(), remote.bytes)?;
+    if remote.content == RemoteContent::Tag(None) {
+        // Nothing says that the parts would be of the same file.
+        journal.restart()?;
+    }
+    disk::check_space(&target, remote.bytes - journal.arrived().count())?;
     let found = Transfer::new(transport, remote, &journal).run(progress)?;
-    if found == remote.digest {
-        return journal.commit(target);
+    match remote.content {
+        RemoteContent::Digest(digest) if found != digest => {
+            // No range of it can be trusted.
+            journal.discard();
+            let message =
+                format!("the digest of the bytes is {found} instead of {digest}; download it again");
+            Err(Error::new(ErrorKind::Integrity, remote.place(), message))
+        }
+        _ => journal.commit(&folder.blob(&found.to_string())?).map(|()| found),
     }
-    // No range of it can be trusted.
-    journal.discard();
-    let message =
-        format!("the digest of the bytes is {found} instead of {}; download it again", remote.digest);
-    Err(Error::new(ErrorKind::Integrity, remote.place(), message))
+}
+
+impl RemoteContent {
+    /// Returns the name of the blob, which is that of the digest in the end.
+    fn blob_name(&self) -> String {
+        match self {
+            Self::Digest(digest) => digest.to_string(),
+            Self::Tag(_) => "unverified".to_owned(),
+        }
+    }
+
+    /// Returns a digest of the kind that is computed.
+    fn kind(&self) -> FileDigest {
+        match self {
+            Self::Digest(digest) => *digest,
+            Self::Tag(_) => FileDigest::Sha256([0; 32]),
+        }
+    }
 }
 
 impl RemoteFile {
+    /// Returns what must not change between two parts of a download.
+    fn identity(&self) -> String {
+        match &self.content {
+            RemoteContent::Digest(digest) => digest.to_string(),
+            RemoteContent::Tag(tag) => format!("{} {}", self.url, tag.as_deref().unwrap_or_default()),
+        }
+    }
+
     /// The URL without its query, which may hold a signature.
     fn place(&self) -> String {
         self.url.split(['?', '#']).next().unwrap_or_default().to_owned()
@@ -118,7 +159,7 @@ impl<'a> Transfer<'a> {
 
     /// Computes the digest while ranges arrive.
     fn hash(&self, progress: &mut DownloadProgress<'_>) -> Result<FileDigest> {
-        let mut hasher = FileHasher::new(&self.remote.digest, self.remote.bytes);
+        let mut hasher = FileHasher::new(&self.remote.content.kind(), self.remote.bytes);
         let (mut hashed, mut buffer) = (0, vec![0; 1 << 20]);
         loop {
             let arrived = self.journal.arrived();
@@ -227,6 +268,10 @@ impl<'a> Transfer<'a> {
         };
         let response = self.transport.get(&request).map_err(Failure::retry)?;
         match response.status().as_u16() {
+            200 | 206 if self.has_changed(&response) => {
+                let message = "the file has changed while it was downloaded; download it again";
+                Err(Failure::Final(Error::new(ErrorKind::Integrity, self.remote.place(), message)))
+            }
             206 if !self.covers(&response, range) => {
                 let message = "the server sent another range, or the file has changed; download it again";
                 Err(Failure::Final(Error::new(ErrorKind::Integrity, self.remote.place(), message)))
@@ -240,6 +285,13 @@ impl<'a> Transfer<'a> {
             }
             _ => Err(Failure::Final(refused(&self.remote.url, &response))),
         }
+    }
+
+    /// Returns true if a response is of another file than the first one.
+    fn has_changed(&self, response: &Response<Body>) -> bool {
+        let RemoteContent::Tag(Some(expected)) = &self.remote.content else { return false };
+        let found = response.headers().get("etag").and_then(|value| value.to_str().ok());
+        found.is_some_and(|found| found != expected)
     }
 
     /// Returns true if a response has the range of a file of the expected length.

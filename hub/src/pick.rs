@@ -38,6 +38,14 @@ pub(crate) enum PickedFiles {
     Folder(Vec<String>),
 }
 
+impl PickedFiles {
+    pub(crate) fn paths(&self) -> &[String] {
+        match self {
+            Self::File(paths) | Self::Folder(paths) => paths,
+        }
+    }
+}
+
 /// Picks the model among the paths of a repository: `wanted` is a path or a type such as `q4_k_m`.
 pub(crate) fn pick(paths: &[String], wanted: Option<&str>) -> Result<PickedFiles> {
     if let Some(wanted) = wanted {

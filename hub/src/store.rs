@@ -2,6 +2,9 @@
 //! holds a version, and `snapshots/VERSION/PATH`, which link to the blobs. What other tools downloaded is found there, and
 //! the reverse.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +12,8 @@ use siskin_format::{Error, Result};
 
 use crate::digest::FileDigest;
 use crate::name::is_relative;
-use crate::pick::PickedFiles;
+use crate::record::PullRecord;
+use crate::url::escape_path;
 
 /// The folder of a repository.
 #[derive(Clone, Debug)]
@@ -18,14 +22,25 @@ pub(crate) struct RepositoryFolder {
 }
 
 impl RepositoryFolder {
-    /// Returns the folder of a repository of Hugging Face, below the cache.
-    pub(crate) fn hugging_face(cache: &Path, repository: &str) -> Self {
-        Self { folder: cache.join(format!("models--{}", repository.replace('/', "--"))) }
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { folder }
     }
 
-    /// Returns the folder of a package, below Siskin's own folder.
-    pub(crate) fn pypi(home: &Path, package: &str) -> Self {
-        Self { folder: home.join("hub").join(format!("pypi--{package}")) }
+    /// Returns the name of the repository if it is one of Hugging Face.
+    pub(crate) fn repository_of_hugging_face(&self) -> Option<String> {
+        let name = self.folder.file_name()?.to_str()?.strip_prefix("models--")?;
+        Some(name.replacen("--", "/", 1)).filter(|name| name.contains('/'))
+    }
+
+    /// Locks the folder until the guard is dropped: of two processes that pull the same model, one waits.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let path = self.folder.join(".siskin-lock");
+        let lock = || {
+            create_parent(&path)?;
+            let file = File::create(&path)?;
+            file.lock().map(|()| file)
+        };
+        lock().map_err(|error| Error::io(path.display().to_string(), &error))
     }
 
     /// Returns the file that a version has at a path, if it is in the cache.
@@ -69,25 +84,86 @@ impl RepositoryFolder {
         write().map_err(|error| Error::io(path.display().to_string(), &error))
     }
 
-    /// Returns the files that a model was recorded to have.
-    pub(crate) fn list(&self, name: &str) -> Option<PickedFiles> {
-        let bytes = std::fs::read(self.folder.join("lists").join(checked(name).ok()?)).ok()?;
-        serde_json::from_slice(&bytes).ok()
+    /// Returns the versions that are in the cache, some of their files at least.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        let mut versions = names_in(&self.folder.join("snapshots"));
+        versions.sort();
+        versions
     }
 
-    /// Records which files a model has.
-    pub(crate) fn record_list(&self, name: &str, files: &PickedFiles) -> Result<()> {
-        let path = self.folder.join("lists").join(checked(name)?);
+    /// Returns the record of a pinned name. One that cannot be read does not count.
+    pub(crate) fn read_record(&self, name: &str) -> Option<PullRecord> {
+        let record: PullRecord = serde_json::from_slice(&std::fs::read(self.record_path(name)).ok()?).ok()?;
+        (record.name == name).then_some(record)
+    }
+
+    /// Returns all records.
+    pub(crate) fn records(&self) -> Vec<PullRecord> {
+        let folder = self.folder.join("records");
+        let read = |name: String| serde_json::from_slice(&std::fs::read(folder.join(name)).ok()?).ok();
+        names_in(&folder).into_iter().filter_map(read).collect()
+    }
+
+    pub(crate) fn write_record(&self, record: &PullRecord) -> Result<()> {
+        let path = self.record_path(&record.name);
         let write = || {
             create_parent(&path)?;
-            replace(&path, &serde_json::to_vec(files)?)
+            replace(&path, &serde_json::to_vec(record)?)
         };
         write().map_err(|error: io::Error| Error::io(path.display().to_string(), &error))
     }
 
+    pub(crate) fn remove_record(&self, name: &str) -> Result<()> {
+        remove_file(&self.record_path(name))
+    }
+
+    fn record_path(&self, name: &str) -> PathBuf {
+        self.folder.join("records").join(format!("{}.json", escape_path(name).replace('/', "%2F")))
+    }
+
+    /// Removes a file of a version, and folders that are empty then.
+    pub(crate) fn unlink(&self, version: &str, path: &str) -> Result<()> {
+        let link = self.snapshot(version, path)?;
+        remove_file(&link)?;
+        let mut folder = link.parent();
+        // Until one is not empty.
+        while let Some(empty) =
+            folder.filter(|folder| **folder != self.folder && std::fs::remove_dir(folder).is_ok())
+        {
+            folder = empty.parent();
+        }
+        Ok(())
+    }
+
+    /// Removes the blobs that no version links to, and returns their bytes. Downloads that are under way stay.
+    pub(crate) fn remove_unused_blobs(&self) -> Result<u64> {
+        let mut used = BTreeSet::new();
+        for version in self.versions() {
+            for path in self.paths(&version) {
+                let link = self.snapshot(&version, &path)?;
+                used.extend(
+                    std::fs::read_link(link).ok().and_then(|blob| Some(blob.file_name()?.to_owned())),
+                );
+            }
+        }
+        let mut freed = 0;
+        let folder = self.folder.join("blobs");
+        for name in names_in(&folder) {
+            let blob = name.split('.').next().unwrap_or_default();
+            let is_digest = [40, 64].contains(&blob.len()) && blob.bytes().all(|c| c.is_ascii_hexdigit());
+            let is_part = name.contains(".siskin-") || name.ends_with(".incomplete");
+            if is_digest && !is_part && !used.contains(OsStr::new(blob)) {
+                let path = folder.join(&name);
+                freed += path.metadata().map_or(0, |metadata| metadata.len());
+                remove_file(&path)?;
+            }
+        }
+        Ok(freed)
+    }
+
     /// Returns the place of a blob, whose folder is made.
-    pub(crate) fn blob(&self, digest: &FileDigest) -> Result<PathBuf> {
-        let path = self.folder.join("blobs").join(digest.to_string());
+    pub(crate) fn blob(&self, name: &str) -> Result<PathBuf> {
+        let path = self.folder.join("blobs").join(name);
         create_parent(&path).map_err(|error| Error::io(path.display().to_string(), &error))?;
         Ok(path)
     }
@@ -113,6 +189,22 @@ impl RepositoryFolder {
 
     fn snapshot(&self, version: &str, path: &str) -> Result<PathBuf> {
         Ok(self.folder.join("snapshots").join(checked(version)?).join(checked(path)?))
+    }
+}
+
+/// Returns the names in a folder; none if it cannot be read.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Removes a file, which may be gone already.
+fn remove_file(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io(path.display().to_string(), &error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -147,7 +239,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Writes a file, which is the old one or the new one at any time.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = beside(path);
     std::fs::write(&new, bytes)?;
     std::fs::rename(&new, path)

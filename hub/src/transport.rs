@@ -102,15 +102,18 @@ impl Transport {
         if response.status() != StatusCode::OK {
             return Err(refused(request.url, &response));
         }
-        let mut bytes = Vec::new();
-        let mut body = response.into_body().into_reader().take(limit + 1);
-        body.read_to_end(&mut bytes).map_err(|error| Error::io(host_of(request.url), &error))?;
-        match bytes.len() as u64 > limit {
-            true => {
-                Err(Error::corrupt(host_of(request.url), format!("the answer has more than {limit} bytes")))
-            }
-            false => Ok(bytes),
-        }
+        read_body(request.url, response, limit)
+    }
+}
+
+/// Returns the body of a response, which has at most `limit` bytes.
+pub(crate) fn read_body(url: &str, response: Response<Body>, limit: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut body = response.into_body().into_reader().take(limit + 1);
+    body.read_to_end(&mut bytes).map_err(|error| Error::io(host_of(url), &error))?;
+    match bytes.len() as u64 > limit {
+        true => Err(Error::corrupt(host_of(url), format!("the answer has more than {limit} bytes"))),
+        false => Ok(bytes),
     }
 }
 

@@ -25,13 +25,20 @@ pub(crate) fn check_scheme(url: &str) -> Result<()> {
     if origin(url).is_some_and(|origin| origin.contains('@')) {
         return Err(Error::argument("url", "user names and passwords in URLs are not supported"));
     }
-    let is_loopback =
-        host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
     match url.split_once("://").map(|(scheme, _)| scheme) {
         Some("https") => Ok(()),
-        Some("http") if is_loopback => Ok(()),
+        Some("http") if is_this_machine(host) => Ok(()),
         _ => Err(Error::argument("url", format!("`{}` is not HTTPS", origin(url).unwrap_or_default()))),
     }
+}
+
+/// Returns whether a host, and a port if it has one, is this machine.
+pub(crate) fn is_loopback(authority: &str) -> bool {
+    host(&format!("http://{authority}")).is_some_and(is_this_machine)
+}
+
+fn is_this_machine(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 /// Returns the URL that a reference, such as that of a redirect, means on a page.
@@ -79,6 +86,22 @@ pub(crate) fn escape_path(path: &str) -> String {
     escaped
 }
 
+/// Returns a part of a path without escapes; `None` if that is not UTF-8, or an escape is not complete.
+pub(crate) fn unescape(part: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,5 +146,10 @@ mod tests {
         }
         assert_eq!(origin("https://a.b:1/c?d"), Some("https://a.b:1"));
         assert_eq!(escape_path("a b/ü.gguf"), "a%20b/%C3%BC.gguf");
+        assert_eq!(unescape("a%20b/%C3%BC.gguf").as_deref(), Some("a b/ü.gguf"));
+        assert!(["%", "%2", "%zz", "%FF", "a%"].iter().all(|part| unescape(part).is_none()));
+        assert!(
+            is_loopback("localhost:5000") && is_loopback("127.0.0.1") && !is_loopback("localhost.example")
+        );
     }
 }

