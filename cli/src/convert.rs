@@ -39,13 +39,12 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = "this is the built-in model, not a file; pass a model file or directory";
         return Err(Error::argument(built_in_model::NAME, message));
     }
-    input_path::check_model(&args.source)?;
+    let source = &*input_path::model(&args.source, open.quiet)?;
     let recipe = args.quant.as_deref().map(str::parse::<Recipe>).transpose()?;
     let start = Instant::now();
     {
         let bar = Bar::new(open.quiet);
-        let calibration =
-            args.calibrate.as_deref().map(|text| calibrate(&args.source, text, &bar)).transpose()?;
+        let calibration = args.calibrate.as_deref().map(|text| calibrate(source, text, &bar)).transpose()?;
         let goldens = |file: &File| Ok(goldens(file, open));
         let options = PackOptions {
             recipe,
@@ -54,7 +53,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             calibration: calibration.as_ref(),
             ..PackOptions::default()
         };
-        siskin_convert::pack_file(&args.source, &args.output, &options)?;
+        siskin_convert::pack_file(source, &args.output, &options)?;
     }
     let seconds = start.elapsed().as_secs_f64();
     let location = args.output.display().to_string();

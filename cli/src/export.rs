@@ -1,6 +1,7 @@
 //! `siskin export`: exports a model to another format.
 
 use crate::built_in_model;
+use crate::input_path;
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
 use serde_json::json;
@@ -39,7 +40,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let report = {
         let bar = Bar::new(open.quiet);
         let is_built_in = built_in_model::is_meant(&args.model);
-        let inputs = if is_built_in { Vec::new() } else { export::inputs_of(&args.model)? };
+        let inputs = if is_built_in {
+            Vec::new()
+        } else {
+            export::inputs_of(&input_path::model(&args.model, open.quiet)?)?
+        };
         let options =
             ExportOptions { dtype, force: args.force, inputs, progress: &bar, ..ExportOptions::default() };
         export::export(&file, format, &args.output, &options)

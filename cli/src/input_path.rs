@@ -1,15 +1,24 @@
 //! Paths of models and of other input files: errors for those that do not exist, with a suggestion.
 
-use crate::built_in_model;
-use crate::output;
+use crate::{built_in_model, model_name, output};
 use siskin::{Error, ErrorKind, Result};
+use std::borrow::Cow;
 use std::path::Path;
 
-/// Fails if there is neither a file nor a folder at `path`, and it is not the name of the built-in model.
+/// Fails if there is neither a file nor a folder at `path`, and it is not the name of a model. Downloads nothing.
 pub(crate) fn check_model(path: &Path) -> Result<()> {
-    match path.exists() || built_in_model::is_meant(path) {
+    match path.exists() || built_in_model::is_meant(path) || model_name::parse(path)?.is_some() {
         true => Ok(()),
         false => Err(missing(path, true)),
+    }
+}
+
+/// Returns the path of a model, which is downloaded if it is named and not in the cache; that of the built-in model is its name.
+pub(crate) fn model(path: &Path, quiet: bool) -> Result<Cow<'_, Path>> {
+    check_model(path)?;
+    match built_in_model::is_meant(path) {
+        true => Ok(Cow::Borrowed(path)),
+        false => model_name::resolve(path, quiet),
     }
 }
 
@@ -55,14 +64,17 @@ fn missing(path: &Path, is_model: bool) -> Error {
     Error::new(ErrorKind::Missing, path.display().to_string(), message)
 }
 
-/// Returns an existing path with a similar name in the same folder, or for a model the name of the built-in one.
+/// Returns an existing path with a similar name in the same folder, or for a model the built-in one or an alias.
 fn nearest(path: &Path, is_model: bool) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
-    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    let built_in = (is_model && folder.is_none()).then_some(built_in_model::NAME);
-    let near = output::nearest(name, names.iter().map(String::as_str).chain(built_in))?;
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    if is_model && folder.is_none() {
+        names.push(built_in_model::NAME.to_owned());
+        names.extend(model_name::aliases());
+    }
+    let near = output::nearest(name, names.iter().map(String::as_str))?;
     Some(match folder {
         Some(folder) => folder.join(near).display().to_string(),
         None => near.to_owned(),

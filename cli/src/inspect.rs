@@ -27,10 +27,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    input_path::check_model(&args.file)?;
-    let mut report = match import::format_of(&args.file) {
-        Ok(format) if args.file.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("siskin")) => {
-            match (format.open)(&args.file) {
+    let path = &*input_path::model(&args.file, open.quiet)?;
+    let mut report = match import::format_of(path) {
+        Ok(format) if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("siskin")) => {
+            match (format.open)(path) {
                 Ok(source) => of_source(source.as_ref(), format.name, args.tensors)?,
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     of_general(args, open, format.name).unwrap_or(Err(error))?
@@ -38,12 +38,12 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
                 Err(error) => return Err(error),
             }
         }
-        Err(_) if built_in_model::is_meant(&args.file) => of_file(&built_in_model::file()?, args.tensors),
-        Err(error) if !args.file.is_file() => return Err(error),
-        _ => of_file(&File::open(&args.file)?, args.tensors),
+        Err(_) if built_in_model::is_meant(path) => of_file(&built_in_model::file()?, args.tensors),
+        Err(error) if !path.is_file() => return Err(error),
+        _ => of_file(&File::open(path)?, args.tensors),
     };
     let plan = match args.plan {
-        true => Some(open.model(&args.file, &ModelArgs::default())?.plan_text()?),
+        true => Some(open.model(path, &ModelArgs::default())?.plan_text()?),
         false => None,
     };
     if args.json {

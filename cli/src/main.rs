@@ -1,6 +1,7 @@
 //! The `siskin` command line: one file for each command. `docs/cli.md` describes it.
 #![forbid(unsafe_code)]
 
+mod alias;
 mod answer;
 mod answer_question;
 mod api_key;
@@ -23,13 +24,17 @@ mod generate;
 mod input_path;
 mod inspect;
 mod interrupt;
+mod list;
 mod logits;
 mod lora;
 mod manual;
 mod memory;
+mod model_name;
 mod options;
 mod output;
 mod perplexity;
+mod pull;
+mod remove;
 mod rerank;
 mod run;
 mod scores;
@@ -78,6 +83,10 @@ enum Command {
     FillMask(fill_mask::Args),
     Transcribe(transcribe::Args),
     Serve(serve::Args),
+    Pull(pull::Args),
+    List(list::Args),
+    Rm(remove::Args),
+    Alias(alias::Args),
     Convert(convert::Args),
     Export(export::Args),
     Inspect(inspect::Args),
@@ -116,12 +125,16 @@ fn main() -> ExitCode {
         Command::FillMask(args) => fill_mask::command(args, &open),
         Command::Transcribe(args) => transcribe::command(args, &open),
         Command::Serve(args) => serve::command(args, &open),
+        Command::Pull(args) => pull::command(args, &open),
+        Command::List(args) => list::command(args),
+        Command::Rm(args) => remove::command(args, &open),
+        Command::Alias(args) => alias::command(args, &open),
         Command::Convert(args) => convert::command(args, &open),
         Command::Export(args) => export::command(args, &open),
         Command::Inspect(args) => inspect::command(args, &open),
         Command::Verify(args) => verify::command(args, &open),
         Command::Doctor(args) => doctor::command(args, &open),
-        Command::Tokenize(args) => tokenize::command(args),
+        Command::Tokenize(args) => tokenize::command(args, &open),
         Command::Logits(args) => logits::command(args, &open),
         Command::Perplexity(args) => perplexity::command(args, &open),
         Command::Gate(args) => gate::command(args, &open),

@@ -59,7 +59,7 @@ pub(crate) fn files_of(path: &Path) -> Vec<PathBuf> {
 impl OpenArgs {
     /// Opens a model of any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
-        input_path::check_model(path)?;
+        let path = &*input_path::model(path, self.quiet)?;
         if built_in_model::is_meant(path) {
             return built_in_model::file();
         }
@@ -67,14 +67,23 @@ impl OpenArgs {
     }
 
     fn open<T>(&self, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
-        let cache = match (&self.cache, self.no_cache) {
+        let bar = Bar::new(self.quiet);
+        open(&OpenOptions { cache: self.packed_cache(), recipe: None, progress: &bar })
+    }
+
+    fn packed_cache(&self) -> PackedCache {
+        match (&self.cache, self.no_cache) {
             (Some(location), _) if location.as_os_str() == "source" => PackedCache::NextToSource,
             (Some(folder), _) => PackedCache::Folder(folder.clone()),
             (None, true) => PackedCache::Off,
             (None, false) => PackedCache::User,
-        };
-        let bar = Bar::new(self.quiet);
-        open(&OpenOptions { cache, recipe: None, progress: &bar })
+        }
+    }
+
+    /// Removes what was packed from a model, and returns its size in bytes.
+    pub(crate) fn remove_packed(&self, path: &Path) -> Result<u64> {
+        let options = OpenOptions { cache: self.packed_cache(), ..OpenOptions::default() };
+        siskin_convert::remove_packed(path, &options)
     }
 
     /// Opens a model of any format for inference.
@@ -90,7 +99,7 @@ impl OpenArgs {
         adapters: &[LoraArg],
     ) -> Result<Model> {
         let model_options = args.options()?;
-        input_path::check_model(path)?;
+        let path = &*input_path::model(path, self.quiet)?;
         let paths = args.adapter().into_iter().chain(adapters.iter().map(|adapter| adapter.path.as_path()));
         paths.into_iter().try_for_each(input_path::check_adapter)?;
         let choices: Vec<_> =

@@ -1,6 +1,6 @@
 //! `siskin tokenize`: text to token ids.
 
-use crate::options::NoPackedFiles;
+use crate::options::{NoPackedFiles, OpenArgs};
 use crate::{built_in_model, input_path, output};
 use siskin::tokenizer::{EncodeOptions, Tokenizer};
 use siskin::{Error, Result};
@@ -31,11 +31,11 @@ pub(crate) struct Args {
     _packed: NoPackedFiles,
 }
 
-pub(crate) fn command(args: &Args) -> Result<()> {
-    input_path::check_model(&args.model)?;
-    let tokenizer = match built_in_model::is_meant(&args.model) {
+pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    let model = &*input_path::model(&args.model, open.quiet)?;
+    let tokenizer = match built_in_model::is_meant(model) {
         true => Tokenizer::open(built_in_model::file()?.tokenizer().unwrap_or_default())?,
-        false => siskin_convert::open_tokenizer(&args.model)?,
+        false => siskin_convert::open_tokenizer(model)?,
     };
     let text = match &args.text {
         Some(text) => text.clone().into_bytes(),

@@ -22,11 +22,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    input_path::check_model(&args.file)?;
+    let path = &*input_path::model(&args.file, open.quiet)?;
     let location = args.file.display().to_string();
-    let file = match built_in_model::is_meant(&args.file) {
+    let file = match built_in_model::is_meant(path) {
         true => built_in_model::file()?,
-        false => File::open(&args.file)?,
+        false => File::open(path)?,
     };
     {
         let bar = Bar::new(open.quiet);

@@ -38,7 +38,7 @@ mod tokenizer;
 
 pub use adapter::{AdapterSource, open_adapted, open_adapter, open_adapters, open_with_adapters};
 pub use calibrate::Calibration;
-pub use open::{OpenOptions, PackedCache, open_any, open_model};
+pub use open::{OpenOptions, PackedCache, open_any, open_model, remove_packed};
 pub use pack::{ComputeGoldens, PackOptions, QuantMix, Recipe, WeightTarget, pack, pack_file};
 pub use progress::{NoProgress, ProgressSink};
 pub use tokenizer::{open_tokenizer, tokenizer_of_json, tokenizer_section};

@@ -79,6 +79,28 @@ pub fn open_model(
     LoadedModel::new(open_any(path, options)?, ModelAdapters::None, model_options).map_err(within)
 }
 
+/// Removes what was packed from a model, and returns its size in bytes. Models that are open stay mapped.
+///
+/// # Errors
+/// [`ErrorKind::Io`] if it cannot be removed.
+pub fn remove_packed(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<u64> {
+    let path = path.as_ref();
+    if is_packed(path) || options.cache == PackedCache::Off {
+        return Ok(0);
+    }
+    let identity = cache::identity(path, import::format_of(path)?, options.recipe)?;
+    let location = location(path, options, &identity)?;
+    location.sweep(&identity);
+    match location.look(&identity) {
+        CacheFile::Fresh(file) => {
+            let failed = |error| Error::io(location.path.display().to_string(), &error);
+            std::fs::remove_file(&location.path).map_err(failed)?;
+            Ok(file.bytes().len() as u64)
+        }
+        CacheFile::Replaceable | CacheFile::Foreign => Ok(0),
+    }
+}
+
 /// Opens a model. `open` opens the source if it is needed.
 fn open_with(
     path: &Path,
