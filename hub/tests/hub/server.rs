@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -62,6 +63,7 @@ type Handler = dyn Fn(&Request) -> Response + Send + Sync;
 pub(crate) struct Server {
     pub(crate) url: String,
     requests: Arc<Mutex<Vec<Request>>>,
+    sent: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -69,17 +71,30 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
+        let sent = Arc::new(AtomicUsize::new(0));
         let (handler, log): (Arc<Handler>, _) = (Arc::new(handler), Arc::clone(&requests));
+        let counter = Arc::clone(&sent);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (handler, log) = (Arc::clone(&handler), Arc::clone(&log));
+                let counter = Arc::clone(&counter);
                 std::thread::spawn(move || {
                     // A client that leaves is no failure.
-                    let _ = answer(stream, &*handler, &log);
+                    let _ = answer(stream, &*handler, &log, &counter);
                 });
             }
         });
-        Self { url, requests }
+        Self { url, requests, sent }
+    }
+
+    /// A server that another process runs.
+    pub(crate) fn elsewhere(url: String) -> Self {
+        Self { url, requests: Arc::default(), sent: Arc::default() }
+    }
+
+    /// Returns how many bytes of bodies were sent.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Returns how many requests there were to paths that contain `part`.
@@ -94,7 +109,12 @@ impl Server {
     }
 }
 
-fn answer(stream: TcpStream, handler: &Handler, log: &Mutex<Vec<Request>>) -> std::io::Result<()> {
+fn answer(
+    stream: TcpStream,
+    handler: &Handler,
+    log: &Mutex<Vec<Request>>,
+    sent: &AtomicUsize,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut stream = stream;
     loop {
@@ -121,10 +141,14 @@ fn answer(stream: TcpStream, handler: &Handler, log: &Mutex<Vec<Request>>) -> st
         stream.write_all(format!("{head}\r\n").as_bytes())?;
         let body = &response.body[..response.cut.unwrap_or(response.body.len()).min(response.body.len())];
         match response.drip {
-            None => stream.write_all(body)?,
+            None => {
+                stream.write_all(body)?;
+                sent.fetch_add(body.len(), Ordering::Relaxed);
+            }
             Some((bytes, pause)) => {
                 for piece in body.chunks(bytes) {
                     stream.write_all(piece)?;
+                    sent.fetch_add(piece.len(), Ordering::Relaxed);
                     std::thread::sleep(pause);
                 }
             }

@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 23] = [
+const CRATES: [(&str, &str, &[&str]); 24] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -63,6 +63,7 @@ const CRATES: [(&str, &str, &[&str]); 23] = [
     ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
     ("siskin-media", "media", &["siskin-audio", "siskin-format"]),
+    ("siskin-hub", "hub", &["siskin-format"]),
     ("siskin-serve", "serve", &["siskin", "siskin-cuda", "siskin-format", "siskin-media"]),
     (
         "siskin-cli",
@@ -72,6 +73,7 @@ const CRATES: [(&str, &str, &[&str]); 23] = [
             "siskin-convert",
             "siskin-cuda-backend",
             "siskin-format",
+            "siskin-hub",
             "siskin-media",
             "siskin-serve",
             "siskin-trainer",
