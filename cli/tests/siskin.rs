@@ -6,6 +6,7 @@ mod chat;
 mod commands;
 mod help;
 mod manual;
+mod models;
 mod run;
 mod serve;
 mod train;

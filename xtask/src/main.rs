@@ -36,6 +36,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     commands::diagram::SUBCOMMAND,
     commands::cli_help::SUBCOMMAND,
     commands::header::SUBCOMMAND,
+    commands::hub::SUBCOMMAND,
     commands::c::SUBCOMMAND,
     commands::size::SUBCOMMAND,
     commands::cuda::SUBCOMMAND,

@@ -15,6 +15,7 @@ pub(crate) mod diagram;
 pub(crate) mod export;
 pub(crate) mod fuzz;
 pub(crate) mod header;
+pub(crate) mod hub;
 pub(crate) mod ios;
 mod ios_libraries;
 mod ios_root;
