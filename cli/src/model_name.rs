@@ -13,7 +13,7 @@ pub(crate) fn hub() -> Hub {
     Hub::new(HubSettings::from_env())
 }
 
-/// Returns the name that an argument is, if there is no file at that path: an alias only if it is known.
+/// Returns the name that an argument is, unless a file is at that path: an alias only if it is known.
 pub(crate) fn parse(path: &Path) -> Result<Option<ModelName>> {
     let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
     match text.parse::<ModelName>()? {

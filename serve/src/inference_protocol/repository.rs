@@ -9,7 +9,7 @@ use crate::admin;
 use crate::body;
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::models::ModelState;
+use crate::models::ModelStatus;
 use crate::response::{self, Response};
 
 /// Models depend on no others.
@@ -26,10 +26,10 @@ pub(crate) async fn index(mut call: Call) -> Result<Response, ApiError> {
     let mut fields = body::fields_or_empty(&body)?;
     let only_ready = fields.take("ready")?.unwrap_or(false);
     fields.finish()?;
-    let object = |state: &ModelState| {
+    let object = |state: &ModelStatus| {
         let (name, problem) = match state {
-            ModelState::Loaded(model) => (&model.name, model.health.problem()),
-            ModelState::Unloaded(name) => (name, Some("unloaded")),
+            ModelStatus::Loaded(model) => (&model.name, model.health.problem()),
+            ModelStatus::Unloaded(name) => (name, Some("unloaded")),
         };
         let state = if problem.is_some() { "UNAVAILABLE" } else { "READY" };
         let reason = problem.unwrap_or_default();

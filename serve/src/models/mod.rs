@@ -6,53 +6,23 @@ mod repository;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use siskin::serving::{Drive, Engine, EngineOptions, SchedulerStats, ServedModelOptions};
-use siskin::{Error, Model, Result};
+use siskin::serving::{Drive, Engine, EngineOptions, SchedulerStats};
+use siskin::{Error, Result};
 use tokio::sync::watch;
 
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::metrics::gpu::GpuMetrics;
 use crate::metrics::{self, NamedMetrics};
-use crate::operations::DriftBaseline;
 use crate::operations::aliases::Aliases;
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::{drift, quality};
 use crate::options::ServerOptions;
 use crate::prometheus::model_labels;
+use crate::served_model::{ModelRepository, ServedModel};
 
 pub(crate) use registered::{ModelTask, RegisteredModel};
-pub use repository::ModelRepository;
-pub(crate) use repository::ModelState;
-
-/// A model under the name by which requests select it.
-pub struct ServedModel {
-    /// The name.
-    pub name: String,
-    /// The version, for metrics and lists of models; [`ServedModel::new`] takes it from the model file.
-    pub version: String,
-    /// The model. Requests select its adapters by their names, as if they were models.
-    pub model: Model,
-    /// The options of a decoder.
-    pub options: ServedModelOptions,
-    /// What prompts of a decoder, or texts for embeddings, usually look like: metrics say how much those of requests differ.
-    /// `None`: there are no such metrics.
-    pub drift_baseline: Option<DriftBaseline>,
-}
-
-impl ServedModel {
-    /// Creates a model with default options.
-    pub fn new(name: impl Into<String>, model: Model) -> Self {
-        let version = model.identity()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-        Self {
-            name: name.into(),
-            version,
-            model,
-            options: ServedModelOptions::default(),
-            drift_baseline: None,
-        }
-    }
-}
+pub(crate) use repository::ModelStatus;
 
 /// All models, on one engine.
 pub(crate) struct ModelRegistry {

@@ -8,12 +8,12 @@ use siskin::serving::{EncoderId, Engine, ModelId, ServedModelOptions};
 use siskin::speech::Transcriber;
 use siskin::{AdapterSlot, Encoder, EncoderOptions, Model, Result, Seq2Seq, Seq2SeqOptions, SessionOptions};
 
-use super::ServedModel;
 use crate::error::ApiError;
 use crate::metrics::ModelMetrics;
 use crate::operations::drift::DriftMonitor;
 use crate::operations::health::{AdmittedRequest, ModelHealth};
 use crate::operations::quality::QualityMonitor;
+use crate::served_model::ServedModel;
 use crate::time::unix_time;
 use crate::workers::Workers;
 

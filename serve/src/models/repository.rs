@@ -1,7 +1,6 @@
 //! Loading and unloading models while the server runs.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use hyper::StatusCode;
 use siskin::Result;
 
 use super::registered::{self, ModelTask, RegisteredModel};
-use super::{ModelRegistry, ServedModel, first_conflict};
+use super::{ModelRegistry, first_conflict};
 use crate::clients::Client;
 use crate::error::ApiError;
 use crate::sync::lock;
@@ -19,23 +18,8 @@ const UNLOAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the server looks whether the requests of an unloaded model have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The models that a running server can load. Clients choose among its names; they cannot make the server open other files.
-pub trait ModelRepository: Debug + Send + Sync {
-    /// Returns the names of all models that can be loaded.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`](siskin::ErrorKind::Io) if they cannot be read.
-    fn names(&self) -> Result<Vec<String>>;
-
-    /// Opens a model. It may have changed since it was opened before.
-    ///
-    /// # Errors
-    /// Those of opening the file.
-    fn open(&self, name: &str) -> Result<ServedModel>;
-}
-
 /// A model that is loaded, or can be.
-pub(crate) enum ModelState {
+pub(crate) enum ModelStatus {
     Loaded(Arc<RegisteredModel>),
     /// Only its name is known.
     Unloaded(String),
@@ -43,15 +27,15 @@ pub(crate) enum ModelState {
 
 impl ModelRegistry {
     /// Returns the models that a client may use, and those that it could use if they were loaded.
-    pub(crate) fn states(&self, client: &Client) -> Result<Vec<ModelState>> {
+    pub(crate) fn states(&self, client: &Client) -> Result<Vec<ModelStatus>> {
         let models = self.of(client);
         let names =
             self.repository.as_ref().map_or_else(|| Ok(Vec::new()), |repository| repository.names())?;
         let names: BTreeSet<String> = names.into_iter().collect();
         let is_unloaded =
             |name: &String| client.may_use(name) && !models.iter().any(|model| model.name == *name);
-        let unloaded: Vec<_> = names.into_iter().filter(is_unloaded).map(ModelState::Unloaded).collect();
-        Ok(models.into_iter().map(ModelState::Loaded).chain(unloaded).collect())
+        let unloaded: Vec<_> = names.into_iter().filter(is_unloaded).map(ModelStatus::Unloaded).collect();
+        Ok(models.into_iter().map(ModelStatus::Loaded).chain(unloaded).collect())
     }
 
     /// Loads a model, or replaces it if its file was replaced: requests that have begun end with the old one. Blocks.

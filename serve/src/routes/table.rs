@@ -403,19 +403,19 @@ pub(super) static ROUTES: &[HttpRoute] = &[
         Box::pin(admin::models(call))
     })
     .admin()
-    .returns(ResponseKind::Json("ModelStateList")),
+    .returns(ResponseKind::Json("ModelStatusList")),
     HttpRoute::post("/admin/models/{model}/load", "operation", "Load or replace a model", |call| {
         Box::pin(admin::load(call))
     })
     .admin()
     .takes(BodyKind::Json("LoadModelRequest"))
-    .returns(ResponseKind::Json("ModelState")),
+    .returns(ResponseKind::Json("ModelStatus")),
     HttpRoute::post("/admin/models/{model}/unload", "operation", "Unload a model", |call| {
         Box::pin(admin::unload(call))
     })
     .admin()
     .takes(BodyKind::Json("LoadModelRequest"))
-    .returns(ResponseKind::Json("ModelState")),
+    .returns(ResponseKind::Json("ModelStatus")),
     HttpRoute::post("/admin/drain", "operation", "Make load balancers send no more requests", |call| {
         Box::pin(admin::drain(call))
     })
