@@ -161,6 +161,12 @@ fn aliases(entries: Entries, is_built_in: bool) -> Result<Vec<Alias>> {
     entries.into_iter().map(alias).collect()
 }
 
+/// Reads a table of aliases.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(bytes: &[u8]) {
+    let _ = parse(&String::from_utf8_lossy(bytes)).and_then(|entries| aliases(entries, false));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

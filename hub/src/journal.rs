@@ -133,6 +133,10 @@ fn line(range: &Range<u64>) -> String {
 fn read(path: &Path, expected: &Header) -> Option<RangeSet> {
     let mut text = String::new();
     File::open(path).ok()?.take(MAX_JOURNAL_BYTES).read_to_string(&mut text).ok()?;
+    parse(&text, expected)
+}
+
+fn parse(text: &str, expected: &Header) -> Option<RangeSet> {
     let (header, lines) = text.split_once('\n')?;
     if serde_json::from_str::<Header>(header).ok()? != *expected {
         return None;
@@ -179,6 +183,18 @@ fn read_at(file: &File, mut at: u64, mut bytes: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reads a journal of a file of 1,000 bytes.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(bytes: &[u8]) {
+    let header = Header { digest: "a".to_owned(), bytes: 1000 };
+    let lines = String::from_utf8_lossy(bytes);
+    let Ok(first) = serde_json::to_string(&header) else { return };
+    let _ = parse(&lines, &header);
+    if let Some(arrived) = parse(&format!("{first}\n{lines}"), &header) {
+        assert!(arrived.count() <= 1000 && arrived.prefix() <= 1000);
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@ mod digest;
 mod disk;
 mod download;
 mod env;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hub;
 mod journal;
 mod name;

@@ -4,6 +4,7 @@
 //! input. `fuzz/` runs the same functions under libFuzzer.
 
 use siskin_benches::BenchRandom;
+pub use siskin_hub::fuzzing::{answer as hub_answer, name as model_name};
 pub use siskin_serve::fuzzing::{event as http_event, form as http_form, infer_request, uri as http_uri};
 
 /// A target: its name, which is also its folder under `tests/data/fuzz/`, and its function.
@@ -22,7 +23,9 @@ pub const TARGETS: &[Target] = &[
     ("http_form", http_form),
     ("http_request", http_request),
     ("http_uri", http_uri),
+    ("hub_answer", hub_answer),
     ("infer_request", infer_request),
+    ("model_name", model_name),
     ("onnx", onnx),
     ("result_cache", result_cache),
     ("safetensors", safetensors),

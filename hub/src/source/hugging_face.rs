@@ -63,14 +63,15 @@ impl Revision {
         let url = format!("{}/api/models/{repository}/revision/{revision}?blobs=true", settings.hugging_face);
         let request = GetRequest { token: settings.token.as_deref(), ..GetRequest::new(&url) };
         let bytes = transport.get_bytes(&request, MAX_LIST_BYTES)?;
-        let info: RevisionInfo = serde_json::from_slice(&bytes).map_err(|error| {
-            Error::corrupt(format!("hf:{repository}"), format!("not a description of a repository: {error}"))
+        Self::parse(&bytes).map_err(|error| error.within(&format!("hf:{repository}")))
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self> {
+        let info: RevisionInfo = serde_json::from_slice(bytes).map_err(|error| {
+            Error::corrupt("revision", format!("not a description of a repository: {error}"))
         })?;
         if info.sha.len() != 40 || !info.sha.bytes().all(|c| c.is_ascii_hexdigit()) {
-            return Err(Error::corrupt(
-                format!("hf:{repository}"),
-                format!("`{}` is not a commit", info.sha),
-            ));
+            return Err(Error::corrupt("sha", format!("`{}` is not a commit", info.sha)));
         }
         let files = info.siblings.into_iter().filter_map(|sibling| sibling.file().transpose());
         Ok(Self { commit: info.sha, files: files.collect::<Result<_>>()? })
@@ -118,4 +119,12 @@ impl Sibling {
         let digest = digest.map_err(|error| error.within(&rfilename))?;
         Ok(Some(RepositoryFile { path: rfilename, bytes, digest }))
     }
+}
+
+/// Reads the description of a revision, and picks a model.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(bytes: &[u8]) {
+    let Ok(revision) = Revision::parse(bytes) else { return };
+    let paths: Vec<String> = revision.files.iter().map(|file| file.path.clone()).collect();
+    let _ = (pick(&paths, None), pick(&paths, Some("q4_0")));
 }

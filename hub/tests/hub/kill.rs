@@ -45,24 +45,25 @@ fn killed_downloads_are_continued() {
         let mut child = start();
         std::thread::sleep(Duration::from_millis(20 + step * 10));
         let _ = child.kill();
-        completed += usize::from(child.wait().unwrap().success());
+        let is_complete = child.wait().unwrap().success();
+        completed += usize::from(is_complete);
         for path in files_named(&snapshots, "tiny.gguf") {
             assert!(std::fs::read(&path).unwrap() == model, "{} has its name too early", path.display());
         }
         if completed > 2 {
             break;
         }
-        if completed > 0 {
-            // Once more from the start, killed at another moment.
+        if is_complete {
+            // Once more from the start, killed at other moments.
             std::fs::remove_dir_all(&home.0).unwrap();
             std::fs::create_dir_all(&home.0).unwrap();
         }
     }
     let path = pull(&settings(&server, &home.0), &format!("{}/tiny.gguf", server.url)).unwrap();
     assert!(std::fs::read(&path).unwrap() == model);
-    let bytes_of = |count: usize| count * 3_000_000;
+    // Three downloads and a part: what a process had not written yet is sent again, but no download as a whole.
     let sent = server.sent();
-    assert!(sent < bytes_of(12), "{sent} bytes were sent: parts are kept");
+    assert!(sent < 8 * model.len(), "{sent} bytes were sent: parts are not kept");
     let blobs = files_named(&snapshots, "unverified.siskin-part");
     assert!(blobs.is_empty(), "{blobs:?}");
 }

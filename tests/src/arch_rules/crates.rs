@@ -93,6 +93,7 @@ const CRATES: [(&str, &str, &[&str]); 24] = [
             "siskin-emulator",
             "siskin-format",
             "siskin-graph",
+            "siskin-hub",
             "siskin-kernels",
             "siskin-media",
             "siskin-scheduler",
