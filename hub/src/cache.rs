@@ -104,7 +104,7 @@ pub(crate) fn list(settings: &HubSettings) -> Vec<CachedModel> {
             }
         }
     }
-    models.sort_by(|one, other| one.name.to_string().cmp(&other.name.to_string()));
+    models.sort_by_key(|model| model.name.to_string());
     models
 }
 

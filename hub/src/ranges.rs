@@ -44,7 +44,7 @@ impl RangeSet {
     pub(crate) fn missing(&self, length: u64, piece: u64) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         let mut at = 0;
-        for known in self.ranges.iter().cloned().chain([length..length]) {
+        for known in self.ranges.iter().cloned().chain(std::iter::once(length..length)) {
             let end = known.start.min(length);
             while at < end {
                 let next = end.min(at.saturating_add(piece.max(1)));
