@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 
 use crate::body;
 use crate::call::Call;
+use crate::clients::Client;
 use crate::error::ApiError;
 use crate::models::{ModelStatus, RegisteredModel};
 use crate::response::{self, Response};
+use crate::state::ServerState;
 
 /// Lists the models that are loaded, and those that can be.
 pub(crate) async fn models(call: Call) -> Result<Response, ApiError> {
@@ -45,7 +47,7 @@ pub(crate) async fn resume(call: Call) -> Result<Response, ApiError> {
 fn set_draining(call: &Call, is_draining: bool) -> Result<Response, ApiError> {
     call.state.set_draining(is_draining);
     let action = if is_draining { "drained" } else { "resumed" };
-    log(call, &format!("the server was {action}"));
+    log(&call.state, &call.client, &format!("the server was {action}"));
     Ok(response::json(StatusCode::OK, &json!({"draining": is_draining})))
 }
 
@@ -58,23 +60,29 @@ pub(crate) async fn states(call: &Call) -> Result<Vec<ModelStatus>, ApiError> {
 /// Loads a model on another thread.
 pub(crate) async fn load_model(call: &Call, name: &str) -> Result<Arc<RegisteredModel>, ApiError> {
     check_name(call, name)?;
-    let (state, owned) = (Arc::clone(&call.state), name.to_owned());
-    let model = run(move || state.models.load(&owned)).await?;
-    log(call, &format!("model {name} was loaded, version {}", model.version));
-    Ok(model)
+    let (state, client, name) = (Arc::clone(&call.state), call.client.clone(), name.to_owned());
+    run_detached(move || {
+        let model = state.models.load(&name)?;
+        log(&state, &client, &format!("model {name} is loaded, version {}", model.version));
+        Ok(model)
+    })
+    .await
 }
 
 /// Unloads a model on another thread.
 pub(crate) async fn unload_model(call: &Call, name: &str) -> Result<(), ApiError> {
     check_name(call, name)?;
-    let (state, owned) = (Arc::clone(&call.state), name.to_owned());
-    run(move || state.models.unload(&owned)).await?;
-    log(call, &format!("model {name} was unloaded"));
-    Ok(())
+    let (state, client, name) = (Arc::clone(&call.state), call.client.clone(), name.to_owned());
+    run_detached(move || {
+        state.models.unload(&name)?;
+        log(&state, &client, &format!("model {name} was unloaded"));
+        Ok(())
+    })
+    .await
 }
 
 /// Does work that takes many seconds, which must not keep others from tokenizing, nor end when its client leaves.
-async fn run<T: Send + 'static>(
+async fn run_detached<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::panicked())?
@@ -87,10 +95,10 @@ fn check_name(call: &Call, name: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Writes who did something.
-fn log(call: &Call, message: &str) {
-    if let Some(log) = &call.state.operation_log {
-        log.write(&format!("{message} (key {})", call.client.name().unwrap_or_default()));
+/// Logs a change with the name of the key.
+fn log(state: &ServerState, client: &Client, message: &str) {
+    if let Some(log) = &state.operation_log {
+        log.write(&format!("{message} (key {})", client.name().unwrap_or_default()));
     }
 }
 

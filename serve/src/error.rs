@@ -72,7 +72,10 @@ impl ApiError {
     }
 
     pub(crate) fn model_not_found(name: &str, known: &[&str]) -> Self {
-        let message = format!("no model `{name}`; expected one of: {}", known.join(", "));
+        let message = match known {
+            [] => format!("no model `{name}`: none is loaded"),
+            known => format!("no model `{name}`; expected one of: {}", known.join(", ")),
+        };
         Self {
             param: Some("model".to_owned()),
             code: Some("model_not_found"),

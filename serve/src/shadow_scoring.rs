@@ -36,6 +36,8 @@ pub(crate) async fn score_samples(state: Arc<ServerState>) {
             }
         }
         drop(models);
+        // Those that were aborted.
+        while tasks.try_join_next().is_some() {}
         // Its sender lives as long as the state.
         let _ = changes.changed().await;
     }

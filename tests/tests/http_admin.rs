@@ -8,9 +8,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use siskin::{CpuFeatures, DeviceKind, Error, Model, Result};
+use siskin::{CpuFeatures, DeviceKind, Error, Model, ModelOptions, Result};
 use siskin_serve::{ApiKeys, ModelRepository, NewApiKey, OperationLog, ServedModel, ServerOptions};
 use siskin_tests::golden::{load, model};
+use siskin_tests::random_adapters;
 use siskin_tests::temp_folder::TempFolder;
 
 use super::http::{Running, completion, status, tiny};
@@ -271,9 +272,36 @@ fn what_is_in_use_is_not_unloaded() {
         let (code, error) = test.admin(path);
         assert!(code == 409 && message(&error).contains(expected), "{error}");
     }
+    // An alias may stand for a model that is loaded later.
+    test.repository.put("later", &tiny());
+    std::fs::write(&aliases, "chat = 'tiny'\nsoon = 'later'").unwrap();
+    assert_eq!(test.admin("/admin/models/later/load").0, 200);
+    wait_until("the alias is not there", || test.complete("soon").0 == 200);
     std::fs::write(&aliases, "").unwrap();
     wait_until("the alias is not removed", || test.admin("/admin/models/tiny/unload").0 == 200);
     assert_eq!(test.admin("/admin/models/chat/load").0, 200);
+}
+
+/// An adapter is not a model that could be replaced.
+#[test]
+fn adapters_keep_their_names() {
+    let file = load("llama").file;
+    let adapters = random_adapters::adapters(&file);
+    let model = Model::with_adapters(file, &adapters, &ModelOptions { threads: 1, ..Default::default() });
+    let model = model.unwrap();
+    let small = adapters[0].name.as_str();
+    let test = Fixture::new(ServerOptions::default(), vec![ServedModel::new("tiny", model.clone())]);
+    test.repository.put(small, &second());
+    test.repository.put("other", &model);
+    for name in [small, "other"] {
+        let (code, error) = test.admin(&format!("/admin/models/{name}/load"));
+        assert!(code == 409 && message(&error).contains("is named `"), "{error}");
+    }
+    let (code, error) = test.admin(&format!("/admin/models/{small}/unload"));
+    assert!(code == 409 && message(&error).contains("is an adapter of `tiny`"), "{error}");
+    assert_eq!((test.complete("tiny").0, test.complete(small).0), (200, 200));
+    assert_eq!(test.admin("/admin/models/tiny/unload").0, 200);
+    assert_eq!((test.complete("tiny").0, test.complete(small).0), (404, 404));
 }
 
 #[test]

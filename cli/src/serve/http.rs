@@ -38,6 +38,10 @@ pub(super) fn run(served: &[ServedModelArg], args: &Args, open: &OpenArgs) -> Re
         ..ServerOptions::default()
     };
     options.check()?;
+    if args.models_dir.is_some() && !options.api_keys.as_ref().is_some_and(|keys| keys.has_admin()) {
+        let message = "needs --api-key-file with a key that may load models: siskin api-key NAME --admin";
+        return Err(Error::argument("--models-dir", message));
+    }
     if served.len() > 1 && !args.lora.is_empty() {
         let message = "with several models it is not clear which of them an adapter belongs to; serve one";
         return Err(Error::argument("--lora", message));

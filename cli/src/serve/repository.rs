@@ -56,9 +56,12 @@ impl FileRepository {
         let Some(folder) = &self.args.models_dir else { return Ok(BTreeMap::new()) };
         let mut models = BTreeMap::new();
         for path in entries(folder)? {
-            let path =
-                if path.is_dir() { model_in(&path)? } else { Some(path).filter(|path| is_model(path)) };
-            // Names that no request can select, and paths that look like NAME=PATH, are left out.
+            let path = match path.is_dir() {
+                // Folders that cannot be read, such as `lost+found`, are left out.
+                true => model_in(&path).unwrap_or_default(),
+                false => Some(path).filter(|path| is_model(path)),
+            };
+            // Names that no request can select are left out.
             let arg = path.and_then(|path| ServedModelArg::of_path(path).ok());
             if let Some(arg) = arg {
                 models.entry(arg.name.clone()).or_insert(arg);

@@ -112,6 +112,11 @@ impl ApiKeys {
         Ok(Self { keys })
     }
 
+    /// Returns whether one of the keys may load and unload models.
+    pub fn has_admin(&self) -> bool {
+        self.keys.iter().any(|key| key.is_admin)
+    }
+
     /// Makes a key, which may load and unload models and drain the server if `is_admin`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The models of the server, by name.
 
+mod loading;
 mod registered;
-mod repository;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::clients::Client;
 use crate::error::ApiError;
 use crate::metrics::gpu::GpuMetrics;
 use crate::metrics::{self, NamedMetrics};
-use crate::operations::aliases::Aliases;
+use crate::operations::aliases::{AliasTargets, Aliases};
 use crate::operations::degradation::DegradationLevel;
 use crate::operations::{drift, quality};
 use crate::options::ServerOptions;
 use crate::prometheus::model_labels;
 use crate::served_model::{ModelRepository, ServedModel};
 
+pub(crate) use loading::ModelStatus;
 pub(crate) use registered::{ModelTask, RegisteredModel};
-pub(crate) use repository::ModelStatus;
 
 /// All models, on one engine.
 pub(crate) struct ModelRegistry {
@@ -58,8 +58,8 @@ impl ModelRegistry {
             }
             models.extend(added);
         }
-        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-        let aliases = Aliases::read(options.aliases.clone(), &names)?;
+        let aliases =
+            Aliases::read(options.aliases.clone(), &alias_targets(&models, options.repository.as_deref())?)?;
         let registry = Self {
             engine,
             models: RwLock::new(models.into()),
@@ -141,9 +141,7 @@ impl ModelRegistry {
 
     /// Reads the file of aliases if it has changed, and returns why that failed.
     pub(crate) fn reload_aliases(&self) -> Result<()> {
-        let models = self.all();
-        let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-        self.aliases.reload_if_changed(&names)
+        self.aliases.reload_if_changed(&|| alias_targets(&self.all(), self.repository.as_deref()))
     }
 
     /// Returns whether there is a file of aliases.
@@ -219,6 +217,17 @@ impl ModelRegistry {
         drift::write_metrics(drift, &mut page);
         page
     }
+}
+
+/// Returns the names that aliases may stand for: also those of models that can be loaded later.
+fn alias_targets(
+    models: &[Arc<RegisteredModel>],
+    repository: Option<&dyn ModelRepository>,
+) -> Result<AliasTargets> {
+    Ok(AliasTargets {
+        loaded: models.iter().map(|model| model.name.clone()).collect(),
+        others: repository.map_or_else(|| Ok(Vec::new()), ModelRepository::names)?,
+    })
 }
 
 /// Returns a name that is also that of a model.

@@ -219,12 +219,13 @@ fn add_to_engine(engine: &Engine, model: &Model, options: &ServedModelOptions) -
         return Ok((ModelTask::Seq2Seq(Arc::new(workers)), model.config().context));
     }
     let encoder = EncoderOptions { cache, batch, head: false, ..EncoderOptions::default() };
+    let embed = EmbedOptions::of(model)?;
     let id = engine.add_encoder(model, encoder)?;
     let (engine_of, model_of) = (engine.clone(), model.clone());
     let with_head = EncoderOptions { head: true, ..encoder };
     let create = move || engine_of.encoder(&model_of, with_head);
     let workers = Arc::new(Workers::new(create, Encoder::cancel_handle, max_waiting));
-    let task = ModelTask::Encoder(id, EmbedOptions::of(model)?, workers);
+    let task = ModelTask::Encoder(id, embed, workers);
     Ok((task, engine.max_text_tokens(id).unwrap_or_default()))
 }
 

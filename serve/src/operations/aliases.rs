@@ -31,6 +31,14 @@ pub(crate) struct Aliases {
     failures: AtomicU64,
 }
 
+/// The names that aliases may stand for.
+pub(crate) struct AliasTargets {
+    /// Those of models that are loaded, which no alias may have.
+    pub(crate) loaded: Vec<String>,
+    /// Those of models that can be loaded later.
+    pub(crate) others: Vec<String>,
+}
+
 /// What distinguishes a file from the one that it replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
@@ -41,13 +49,13 @@ struct FileStamp {
 }
 
 impl Aliases {
-    /// Reads the aliases of `path`, which must be those of `models`.
-    pub(crate) fn read(path: Option<PathBuf>, models: &[&str]) -> Result<Self> {
+    /// Reads the aliases of `path`.
+    pub(crate) fn read(path: Option<PathBuf>, targets: &AliasTargets) -> Result<Self> {
         let mut map = AliasMap::new();
         let mut stamp = None;
         if let Some(path) = &path {
             stamp = FileStamp::of(path);
-            map = read_map(path, models)?;
+            map = read_map(path, targets)?;
         }
         Ok(Self {
             path,
@@ -67,7 +75,7 @@ impl Aliases {
     ///
     /// # Errors
     /// Why it failed: once for each new file.
-    pub(crate) fn reload_if_changed(&self, models: &[&str]) -> Result<()> {
+    pub(crate) fn reload_if_changed(&self, targets: &dyn Fn() -> Result<AliasTargets>) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let mut stamp = lock(&self.stamp);
         // Taken before the file is read: if that changes meanwhile, it is read again.
@@ -76,8 +84,8 @@ impl Aliases {
             return Ok(());
         }
         *stamp = now;
-        let map =
-            read_map(path, models).inspect_err(|_| _ = self.failures.fetch_add(1, Ordering::Relaxed))?;
+        let map = targets().and_then(|targets| read_map(path, &targets));
+        let map = map.inspect_err(|_| _ = self.failures.fetch_add(1, Ordering::Relaxed))?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
         self.reloads.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -128,14 +136,14 @@ fn inode(_: &Metadata) -> u64 {
     0
 }
 
-fn read_map(path: &Path, models: &[&str]) -> Result<AliasMap> {
+fn read_map(path: &Path, targets: &AliasTargets) -> Result<AliasMap> {
     let place = path.display().to_string();
     let text = read_text(path, MAX_FILE_BYTES)?;
-    parse(&text, models).map_err(|message| Error::new(ErrorKind::Corrupt, place, message))
+    parse(&text, targets).map_err(|message| Error::new(ErrorKind::Corrupt, place, message))
 }
 
 /// Parses JSON, or else TOML: an object with the names of models by their aliases.
-fn parse(text: &str, models: &[&str]) -> std::result::Result<AliasMap, String> {
+fn parse(text: &str, targets: &AliasTargets) -> std::result::Result<AliasMap, String> {
     let map: AliasMap = match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text).map_err(|error| error.to_string())?,
         false => toml::from_str(text).map_err(|error| error.to_string().trim_end().replace('\n', " "))?,
@@ -144,11 +152,11 @@ fn parse(text: &str, models: &[&str]) -> std::result::Result<AliasMap, String> {
         if alias.is_empty() {
             return Err("an alias is empty".to_owned());
         }
-        if models.contains(&alias.as_str()) {
+        if targets.loaded.contains(alias) {
             return Err(format!("`{alias}` is the name of a model"));
         }
-        if !models.contains(&model.as_str()) {
-            let known = models.join(", ");
+        if !targets.loaded.contains(model) && !targets.others.contains(model) {
+            let known = targets.loaded.join(", ");
             return Err(format!("alias `{alias}`: no model `{model}` is served; expected one of: {known}"));
         }
     }
@@ -159,7 +167,9 @@ fn parse(text: &str, models: &[&str]) -> std::result::Result<AliasMap, String> {
 mod tests {
     use super::*;
 
-    const MODELS: [&str; 2] = ["a-v1", "a-v2"];
+    fn targets() -> AliasTargets {
+        AliasTargets { loaded: ["a-v1", "a-v2"].map(str::to_owned).into(), others: vec!["later".to_owned()] }
+    }
 
     #[test]
     fn files_are_json_or_toml() {
@@ -170,9 +180,10 @@ mod tests {
             "\n {\"b\": \"a-v2\", \"a\": \"a-v1\"}",
             "a = 'a-v1'\nb = \"a-v2\"",
         ] {
-            assert_eq!(parse(text, &MODELS).unwrap(), expected, "{text}");
+            assert_eq!(parse(text, &targets()).unwrap(), expected, "{text}");
         }
-        assert!(parse("", &MODELS).unwrap().is_empty());
+        assert!(parse("", &targets()).unwrap().is_empty());
+        assert_eq!(parse("a = 'later'", &targets()).unwrap()["a"], "later");
         for (text, expected) in [
             ("{\"a\": \"other\"}", "alias `a`: no model `other` is served; expected one of: a-v1, a-v2"),
             ("{\"a-v1\": \"a-v2\"}", "`a-v1` is the name of a model"),
@@ -182,7 +193,7 @@ mod tests {
             ("a = [\"a-v1\"]", "expected a string"),
             ("a: a-v1", "TOML parse error"),
         ] {
-            let error = parse(text, &MODELS).unwrap_err();
+            let error = parse(text, &targets()).unwrap_err();
             assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
         }
     }
@@ -197,28 +208,28 @@ mod tests {
             std::fs::rename(&next, &path).unwrap();
         };
         put("{\"a\": \"a-v1\"}");
-        let aliases = Aliases::read(Some(path.clone()), &MODELS).unwrap();
+        let aliases = Aliases::read(Some(path.clone()), &targets()).unwrap();
         let target = || aliases.current().get("a").cloned();
         put("{\"a\": \"a-v2\"}");
         assert_eq!(target().as_deref(), Some("a-v1"));
-        aliases.reload_if_changed(&MODELS).unwrap();
+        aliases.reload_if_changed(&|| Ok(targets())).unwrap();
         assert_eq!(target().as_deref(), Some("a-v2"));
         put("{\"a\": \"a-v3\"}");
-        let error = aliases.reload_if_changed(&MODELS).unwrap_err().to_string();
+        let error = aliases.reload_if_changed(&|| Ok(targets())).unwrap_err().to_string();
         assert!(error.contains("aliases.json") && error.contains("a-v3"), "{error}");
-        aliases.reload_if_changed(&MODELS).expect("a wrong file is reported once");
+        aliases.reload_if_changed(&|| Ok(targets())).expect("a wrong file is reported once");
         assert_eq!(target().as_deref(), Some("a-v2"));
         std::fs::remove_file(&path).unwrap();
-        assert!(aliases.reload_if_changed(&MODELS).is_err());
+        assert!(aliases.reload_if_changed(&|| Ok(targets())).is_err());
         assert_eq!(target().as_deref(), Some("a-v2"));
         put("a = 'a-v1'");
-        aliases.reload_if_changed(&MODELS).unwrap();
+        aliases.reload_if_changed(&|| Ok(targets())).unwrap();
         assert_eq!(target().as_deref(), Some("a-v1"));
         let mut page = String::new();
         aliases.write_metrics(&mut page, |_| true);
         assert!(page.contains("siskin_model_alias{alias=\"a\",model=\"a-v1\"} 1\n"), "{page}");
         assert!(page.contains("siskin_alias_reload_failures_total 2\n"), "{page}");
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(Aliases::read(Some(path), &MODELS).is_err(), "the server does not start without its file");
+        assert!(Aliases::read(Some(path), &targets()).is_err(), "the server does not start without its file");
     }
 }

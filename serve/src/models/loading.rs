@@ -40,7 +40,6 @@ impl ModelRegistry {
 
     /// Loads a model, or replaces it if its file was replaced: requests that have begun end with the old one. Blocks.
     pub(crate) fn load(&self, name: &str) -> std::result::Result<Arc<RegisteredModel>, ApiError> {
-        let changing = lock(&self.loading);
         let repository = self.repository.as_ref().ok_or_else(|| {
             ApiError::rejected(StatusCode::NOT_IMPLEMENTED, "this server has no repository of models")
         })?;
@@ -51,11 +50,10 @@ impl ModelRegistry {
         }
         let mut served = repository.open(name).map_err(|error| error.within(&format!("model {name}")))?;
         served.name = name.to_owned();
-        let (old, others): (Vec<_>, Vec<_>) = self
-            .all()
-            .iter()
-            .cloned()
-            .partition(|model| model.name == name || model.parent.as_deref() == Some(name));
+        // Not while it is opened, which may take long.
+        let guard = lock(&self.loading);
+        let (old, others): (Vec<_>, Vec<_>) =
+            self.all().iter().cloned().partition(|model| is_of(model, name));
         let new = registered::fingerprints(&served)?;
         let is_same = |(known, (name, fingerprint)): (&Arc<RegisteredModel>, &(String, String))| {
             known.name == *name && known.fingerprint == *fingerprint && known.version == served.version
@@ -66,6 +64,11 @@ impl ModelRegistry {
             return Ok(Arc::clone(first));
         }
         let names = || new.iter().map(|(name, _)| name.as_str());
+        if let Some(adapter) = names().skip(1).find(|adapter| *adapter == name) {
+            return Err(ApiError::conflict(format!(
+                "the model has an adapter of the same name, `{adapter}`"
+            )));
+        }
         if let Some(name) = first_conflict(&others, names()) {
             return Err(ApiError::conflict(format!("another model or adapter is named `{name}`")));
         }
@@ -78,25 +81,22 @@ impl ModelRegistry {
             .map_err(|error| error.within(&format!("model {name}")))?;
         let first = added.first().cloned().ok_or_else(ApiError::panicked)?;
         self.replace(others.into_iter().chain(added).collect());
-        drop(changing);
+        drop(guard);
         self.retire(old);
         Ok(first)
     }
 
     /// Unloads a model and its adapters: further requests are rejected, and those that have begun have some time to end. Blocks.
     pub(crate) fn unload(&self, name: &str) -> std::result::Result<(), ApiError> {
-        let changing = lock(&self.loading);
+        let guard = lock(&self.loading);
         let model = self.find_exactly(name)?;
         if let Some(parent) = &model.parent {
             let message = format!("`{name}` is an adapter of `{parent}`, and is unloaded with it");
             return Err(ApiError::conflict(message));
         }
         drop(model);
-        let (old, others): (Vec<_>, Vec<_>) = self
-            .all()
-            .iter()
-            .cloned()
-            .partition(|model| model.name == name || model.parent.as_deref() == Some(name));
+        let (old, others): (Vec<_>, Vec<_>) =
+            self.all().iter().cloned().partition(|model| is_of(model, name));
         let is_old = |name: &str| old.iter().any(|model| model.name == name);
         if let Some((alias, model)) = self.aliases.current().iter().find(|(_, model)| is_old(model)) {
             let message =
@@ -107,7 +107,7 @@ impl ModelRegistry {
             return Err(ApiError::conflict(format!("`{fallback}` is the fallback of other models")));
         }
         self.replace(others);
-        drop(changing);
+        drop(guard);
         self.retire(old);
         Ok(())
     }
@@ -144,4 +144,9 @@ impl ModelRegistry {
         // It is a model of this engine.
         debug_assert!(removed.is_none_or(|outcome| outcome.is_ok()));
     }
+}
+
+/// Returns whether a model is the one of a name, or one of its adapters.
+fn is_of(model: &RegisteredModel, name: &str) -> bool {
+    model.parent.as_deref().map_or(model.name == name, |parent| parent == name)
 }
