@@ -38,7 +38,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             let added = model_name::with_progress(open.quiet, &model.to_string(), |progress| {
                 hub.add_alias(alias, model, progress)
             })?;
-            output::note(open.quiet, format!("{} means {}", added.name, added.model));
+            output::note(open.quiet, format!("added alias {} for {}", added.name, added.model));
             Ok(())
         }
         Action::Rm { alias } => hub.remove_alias(alias),

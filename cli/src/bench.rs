@@ -52,7 +52,7 @@ const FIELDS: &[ReportField] = &[
 /// Measure the speed of a model
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     model: PathBuf,
     /// Prompt length in tokens (prefill), or the length of each text for encoders; 0 skips it. Speech models always
     /// process a full window

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// Chat with a model
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     model: PathBuf,
     /// The system prompt
     #[arg(long, value_name = "TEXT")]

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The file has histograms of lengths, token frequencies, characters and log-probabilities, and no texts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     model: PathBuf,
     /// Prompts, one JSON object per line: {"prompt": "…"}, or {"messages": [{"role": "user", "content": "…"}]}; at least 100,
     /// better thousands

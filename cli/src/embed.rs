@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Compute text embeddings, one vector per line
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     model: PathBuf,
     #[command(flatten)]
     texts: TextSourceArgs,

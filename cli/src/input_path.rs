@@ -2,6 +2,7 @@
 
 use crate::{built_in_model, model_name, output};
 use siskin::{Error, ErrorKind, Result};
+use siskin_hub::ModelName;
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -58,7 +59,10 @@ pub(crate) fn check_adapter(path: &Path) -> Result<()> {
 
 fn missing(path: &Path, is_model: bool) -> Error {
     let mut message = "no such file or directory".to_owned();
-    if let Some(name) = nearest(path, is_model) {
+    let repository = path.to_str().filter(|_| is_model).map(|text| format!("hf:{text}"));
+    let is_folder = path.parent().is_some_and(Path::exists);
+    let repository = repository.filter(|name| !is_folder && name.parse::<ModelName>().is_ok());
+    if let Some(name) = nearest(path, is_model).or(repository) {
         message.push_str(&format!("; did you mean `{name}`?"));
     }
     Error::new(ErrorKind::Missing, path.display().to_string(), message)

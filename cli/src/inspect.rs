@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Show the contents of a model file
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     file: PathBuf,
     /// List the tensors
     #[arg(long)]

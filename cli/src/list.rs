@@ -46,12 +46,15 @@ fn list_models(hub: &Hub, as_json: bool) -> Result<()> {
         };
         return models.iter().map(object).try_for_each(|object| output::json(&object));
     }
+    if models.is_empty() {
+        output::to_stderr("no models in the cache");
+    }
     let rows = models.iter().map(|model| {
-        let name = model.name.to_string();
-        let name = alias_of(model).map_or(name.clone(), |alias| format!("{alias} ({name})"));
-        [name, output::bytes(model.bytes), model.modified.map(age).unwrap_or_default()]
+        let alias = alias_of(model).unwrap_or_default();
+        let age = model.modified.map(age).unwrap_or_default();
+        [model.name.to_string(), alias, output::bytes(model.bytes), age]
     });
-    print(["MODEL", "SIZE", "DOWNLOADED"], rows.collect())
+    print(["MODEL", "ALIAS", "SIZE", "DOWNLOADED"], rows.collect())
 }
 
 fn list_aliases(hub: &Hub, as_json: bool) -> Result<()> {
@@ -74,15 +77,17 @@ fn list_aliases(hub: &Hub, as_json: bool) -> Result<()> {
 }
 
 /// Prints a table with a header; nothing if it has no rows.
-fn print(header: [&str; 3], rows: Vec<[String; 3]>) -> Result<()> {
+fn print<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let all: Vec<[String; 3]> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
+    let all: Vec<[String; N]> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
     let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let (first, second) = (width(0), width(1));
-    for [one, two, three] in &all {
-        output::line(format!("{one:<first$}  {two:<second$}  {three}").trim_end())?;
+    let widths: [usize; N] = std::array::from_fn(width);
+    for row in &all {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        output::line(cells.join("  ").trim_end())?;
     }
     Ok(())
 }

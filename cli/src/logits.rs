@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// Compute the logits or hidden states for the given tokens
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     model: PathBuf,
     /// Input safetensors file: `input_ids` [batch, tokens]; optional `attention_mask` (padding), `token_type_ids`
     /// (token types) and `global_attention_mask` (tokens with global attention); `input_features` [batch, features,

@@ -84,7 +84,9 @@ enum Command {
     Transcribe(transcribe::Args),
     Serve(serve::Args),
     Pull(pull::Args),
+    #[command(alias = "ls")]
     List(list::Args),
+    #[command(alias = "remove")]
     Rm(remove::Args),
     Alias(alias::Args),
     Convert(convert::Args),

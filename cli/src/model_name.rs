@@ -13,7 +13,7 @@ pub(crate) fn hub() -> Hub {
     Hub::new(HubSettings::from_env())
 }
 
-/// Returns the name that an argument is, unless a file is at that path: an alias only if it is known.
+/// Parses an argument as the name of a model. Returns `None` for existing paths and unknown aliases.
 pub(crate) fn parse(path: &Path) -> Result<Option<ModelName>> {
     let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
     match text.parse::<ModelName>()? {

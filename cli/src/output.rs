@@ -53,6 +53,9 @@ fn hint(error: &Error, to: &HintContext<'_>) -> Option<Cow<'static, str>> {
 /// Returns a hint that depends on nothing but the kind of the error and the options of the command.
 fn fixed_hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
+        ErrorKind::Io if error.location().contains("://") && !has("workload") => {
+            "check the network, HTTPS_PROXY, and that the name is right"
+        }
         ErrorKind::Io if has("workload") => "check the URL, and that the server is running",
         ErrorKind::Io if has("port") && error.location().contains(':') => {
             "another program may use the port; choose another with --port"

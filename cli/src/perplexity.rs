@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// context. --against reports the KL divergence from another model on the same tokens.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     model: PathBuf,
     /// The text file
     file: PathBuf,

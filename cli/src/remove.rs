@@ -4,7 +4,8 @@ use crate::model_name;
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output;
 use siskin::Result;
-use siskin_hub::ModelName;
+use siskin_hub::{Hub, ModelName, PulledModel};
+use std::path::Path;
 
 /// Remove models from the cache
 ///
@@ -18,15 +19,25 @@ pub(crate) struct Args {
     _packed: NoPackedFiles,
 }
 
+/// Returns whether another model of the cache has the same file.
+fn is_shared(hub: &Hub, model: &PulledModel) -> bool {
+    let file = |path: &Path| path.canonicalize().ok();
+    let mut others = hub.list().into_iter().filter(|other| other.name != model.pinned);
+    others.any(|other| file(&other.path) == file(&model.path))
+}
+
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let hub = model_name::hub();
     for name in &args.models {
-        let packed = match hub.find(name)? {
-            Some(model) => open.remove_packed(&model.path)?,
-            None => 0,
+        // Before the file is gone, whose identity names what was packed from it.
+        let packed = match hub.find(name).unwrap_or_default() {
+            Some(model) if !matches!(name, ModelName::Path(_)) && !is_shared(&hub, &model) => {
+                open.remove_packed(&model.path)?
+            }
+            _ => 0,
         };
         let freed = hub.remove(name)?;
-        output::note(open.quiet, format!("removed {name}, {}", output::bytes(freed + packed)));
+        output::note(open.quiet, format!("removed {name}, freed {}", output::bytes(freed + packed)));
     }
     Ok(())
 }

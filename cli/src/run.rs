@@ -24,7 +24,7 @@ use std::path::PathBuf;
 /// Generate a response to a prompt
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small built-in model that writes in the style of
+    /// Model: a name (see `siskin pull --help`), a file, a folder, or `shakespeare`, a built-in model that writes in the style of
     /// Shakespeare's plays
     model: PathBuf,
     /// The prompt to respond to, or to continue with --raw; read from standard input if omitted or `-`

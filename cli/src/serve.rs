@@ -29,7 +29,7 @@ enum MetricNames {
 /// Serve models over an OpenAI-compatible HTTP API, or as JSON lines with --stdio
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
-    /// .siskin, GGUF or ONNX files, or model folders. Requests select a model by NAME, or else by its file name without the
+    /// Models: names (see `siskin pull --help`), files or folders. Requests select a model by NAME, or else by its file name without the
     /// extension. A number as file name, as in models/NAME/3.siskin, is the version of the model NAME
     #[arg(required_unless_present = "models_dir", value_name = "[NAME=]MODEL")]
     models: Vec<ServedModelArg>,

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Generation options of these commands.
 #[derive(clap::Args)]
 pub(crate) struct TextGenerationArgs {
-    /// A .siskin, GGUF or ONNX file, or a model folder
+    /// Model: a name (see `siskin pull --help`), a .siskin, GGUF or ONNX file, or a folder
     model: PathBuf,
     #[command(flatten)]
     texts: TextSourceArgs,

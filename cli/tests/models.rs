@@ -48,12 +48,13 @@ fn names_that_cannot_be_resolved_are_explained() {
     for (arguments, code, message) in [
         (&["run", "smollm2", "hi"][..], 100, "SISKIN_OFFLINE is set"),
         (&["run", "smolm2", "hi"], 3, "did you mean `smollm2`?"),
+        (&["run", "Qwen/Qwen3-0.6B-GGUF:q8_0", "hi"], 3, "did you mean `hf:Qwen/Qwen3-0.6B-GGUF:q8_0`?"),
         (&["pull", "smolm2"], 3, "siskin list --aliases"),
         (&["inspect", "hf:one-part"], 2, "hf:ORGANIZATION/REPOSITORY"),
         (&["verify", "ftp://a.example/b.gguf"], 2, "use https:, hf:, pypi: or oci:"),
         (&["embed", "http://a.example/b.gguf", "hi"], 100, "SISKIN_OFFLINE"),
         (&["rm", "pypi:other"], 3, "siskin list"),
-        (&["rm", "./a.gguf"], 2, "a path"),
+        (&["rm", "./a.gguf"], 2, "only cached models"),
         (&["alias", "add", "a b", "hf:a/b"], 2, "letters, digits"),
         (&["alias", "rm", "smollm2"], 3, "siskin alias add"),
     ] {
@@ -91,7 +92,7 @@ fn models_of_the_cache_are_used_listed_and_removed() {
     let json: serde_json::Value = serde_json::from_str(&home.output(&["list", "--json"])).unwrap();
     assert!(json["bytes"].as_u64().unwrap() > 10_000 && json["name"] == name.as_str(), "{json}");
     home.output(&["alias", "add", "tiny:f32", &name]);
-    assert!(home.output(&["list"]).contains("tiny:f32 (hf:org/tiny@"));
+    assert!(home.output(&["ls"]).contains(&format!("{name}  tiny:f32  ")));
     assert_eq!(home.output(&["pull", "tiny:f32"]), path);
     let converted = home.0.join("tiny.siskin");
     home.output(&["convert", "tiny:f32", "-o", converted.to_str().unwrap()]);

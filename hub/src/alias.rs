@@ -76,7 +76,7 @@ impl AliasTable {
             return Err(Error::argument(&alias.name, message));
         }
         if matches!(alias.model, ModelName::Alias(_) | ModelName::Path(_)) {
-            let message = "an alias stands for a model of a source: hf:, pypi:, oci: or https:";
+            let message = "an alias must refer to hf:, pypi:, oci: or https:";
             return Err(Error::argument(alias.model.to_string(), message));
         }
         Ok(())

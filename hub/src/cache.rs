@@ -80,8 +80,36 @@ impl ModelFolders {
     /// Records a model whose files are there.
     pub(crate) fn record(&self, record: &PullRecord) -> Result<PulledModel> {
         self.records.write_record(record)?;
-        let left = || Error::new(ErrorKind::Missing, &record.name, "its files have left the cache again");
+        let left =
+            || Error::new(ErrorKind::Missing, &record.name, "its files were removed during the download");
         self.model(record)?.ok_or_else(left)
+    }
+}
+
+impl ModelFolders {
+    pub(crate) fn exists(&self) -> bool {
+        self.files.exists() || self.records.exists()
+    }
+
+    /// Removes the model of a pinned name, and parts of downloads, and returns how many bytes that frees: files that other
+    /// models share stay. `None` if there was nothing. The folder is locked.
+    pub(crate) fn remove(&self, name: &ModelName) -> Result<Option<u64>> {
+        let text = name.to_string();
+        let (removed, kept): (Vec<_>, Vec<_>) =
+            self.records.records().into_iter().partition(|record| record.name == text);
+        let record = removed.into_iter().next().or_else(|| unrecorded(self, name));
+        let (is_known, mut unlinked) = (record.is_some(), Vec::new());
+        if let Some(record) = record {
+            let is_shared = |path: &String| {
+                kept.iter().any(|other| other.version == record.version && other.files.paths().contains(path))
+            };
+            for path in record.files.paths().iter().filter(|path| !is_shared(path)) {
+                unlinked.extend(self.files.unlink(&record.version, path)?);
+            }
+            self.records.remove_record(&text)?;
+        }
+        let freed = self.files.remove_unused_blobs(&unlinked)?;
+        Ok((is_known || freed > 0).then_some(freed))
     }
 }
 
@@ -137,27 +165,6 @@ fn add(models: &mut Vec<CachedModel>, folders: &ModelFolders, record: &PullRecor
         bytes: all.iter().map(std::fs::Metadata::len).sum(),
         modified: all.first().and_then(|metadata| metadata.modified().ok()),
     });
-}
-
-/// Removes the model of a pinned name, and returns how many bytes that frees: files that other models share stay.
-pub(crate) fn remove(settings: &HubSettings, name: &ModelName) -> Result<u64> {
-    let text = name.to_string();
-    for folders in all_folders(settings) {
-        let (removed, kept): (Vec<_>, Vec<_>) =
-            folders.records.records().into_iter().partition(|record| record.name == text);
-        let Some(record) = removed.into_iter().next().or_else(|| unrecorded(&folders, name)) else {
-            continue;
-        };
-        let is_shared = |path: &String| {
-            kept.iter().any(|other| other.version == record.version && other.files.paths().contains(path))
-        };
-        for path in record.files.paths().iter().filter(|path| !is_shared(path)) {
-            folders.files.unlink(&record.version, path)?;
-        }
-        folders.records.remove_record(&text)?;
-        return folders.files.remove_unused_blobs();
-    }
-    Err(Error::new(ErrorKind::Missing, text, "not in the cache"))
 }
 
 /// Returns the files of a model that Siskin did not download.

@@ -1,6 +1,9 @@
 //! Digests of files, as the sources of models publish them.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
@@ -80,6 +83,24 @@ impl FileHasher {
         match self {
             Self::Sha256(hasher) => FileDigest::Sha256(hasher.finalize().into()),
             Self::GitBlob(hasher) => FileDigest::GitBlob(hasher.finalize().into()),
+        }
+    }
+}
+
+/// Returns the SHA-256 of bytes.
+pub(crate) fn sha256(bytes: &[u8]) -> FileDigest {
+    FileDigest::Sha256(Sha256::digest(bytes).into())
+}
+
+/// Returns the SHA-256 of a file.
+pub(crate) fn file_digest(path: &Path) -> Result<FileDigest> {
+    let failed = |error: std::io::Error| Error::io(path.display().to_string(), &error);
+    let (mut file, mut hasher) = (File::open(path).map_err(failed)?, Sha256::new());
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => return Ok(FileDigest::Sha256(hasher.finalize().into())),
+            count => hasher.update(&buffer[..count]),
         }
     }
 }

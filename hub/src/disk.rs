@@ -4,7 +4,7 @@ use std::path::Path;
 
 use siskin_format::{Error, ErrorKind, Result};
 
-/// What is left for others.
+/// Free space that is kept on the disk.
 const MARGIN: u64 = 64 << 20;
 
 /// Fails if the disk of a file has no room for `bytes` more.
@@ -12,7 +12,7 @@ pub(crate) fn check_space(path: &Path, bytes: u64) -> Result<()> {
     match available(path.parent().unwrap_or(path)) {
         Some(free) if free < bytes.saturating_add(MARGIN) => {
             let message = format!(
-                "{} MB are needed, but only {} MB are free; remove models with `siskin rm`",
+                "{} MiB are needed, but only {} MiB are free; remove models with `siskin rm`",
                 bytes >> 20,
                 free >> 20
             );

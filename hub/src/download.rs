@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use siskin_format::{Error, ErrorKind, Result};
@@ -100,6 +101,12 @@ impl RemoteContent {
 }
 
 impl RemoteFile {
+    /// Returns whether the file, or a part of it, is in a repository.
+    pub(crate) fn has_begun(&self, folder: &RepositoryFolder) -> bool {
+        let name = self.content.blob_name();
+        ["", ".siskin-part"].iter().any(|end| folder.has_blob(&format!("{name}{end}")))
+    }
+
     /// Returns what must not change between two parts of a download.
     fn identity(&self) -> String {
         match &self.content {
@@ -127,6 +134,8 @@ struct Transfer<'a> {
 struct TransferState {
     /// What no connection has taken yet, the first range last.
     missing: Vec<Range<u64>>,
+    /// The connection that receives the whole file, from a server without ranges.
+    stream: Option<ThreadId>,
     running: usize,
     error: Option<Error>,
     is_canceled: bool,
@@ -134,9 +143,12 @@ struct TransferState {
 
 impl<'a> Transfer<'a> {
     fn new(transport: &'a Transport, remote: &'a RemoteFile, journal: &'a Journal) -> Self {
-        let mut missing = journal.arrived().missing(remote.bytes, PIECE);
+        // What nothing identifies must come in one piece.
+        let piece = if remote.content == RemoteContent::Tag(None) { remote.bytes } else { PIECE };
+        let mut missing = journal.arrived().missing(remote.bytes, piece);
         missing.reverse();
-        let state = TransferState { missing, running: CONNECTIONS, error: None, is_canceled: false };
+        let state =
+            TransferState { missing, stream: None, running: CONNECTIONS, error: None, is_canceled: false };
         Self { transport, remote, journal, state: Mutex::new(state), arrived: Condvar::new() }
     }
 
@@ -167,7 +179,7 @@ impl<'a> Transfer<'a> {
                 return Err(Error::new(
                     ErrorKind::Canceled,
                     self.remote.place(),
-                    "canceled; the part is kept",
+                    "canceled; run the command again to resume",
                 ));
             }
             let end = arrived.prefix().min(hashed + buffer.len() as u64);
@@ -231,7 +243,9 @@ impl<'a> Transfer<'a> {
                 (attempts, pause) = (0, FIRST_PAUSE);
             }
             attempts += 1;
-            if attempts >= MAX_ATTEMPTS {
+            // The rest could be of another file.
+            let is_over = self.remote.content == RemoteContent::Tag(None) && range.start > 0;
+            if attempts >= MAX_ATTEMPTS || is_over {
                 return Err(failure.error);
             }
             self.sleep(failure.after.unwrap_or(pause));
@@ -277,8 +291,15 @@ impl<'a> Transfer<'a> {
                 Err(Failure::Final(Error::new(ErrorKind::Integrity, self.remote.place(), message)))
             }
             206 => self.read(response, range, 0),
-            // A server without ranges sends all: what is before the range is skipped.
-            200 => self.read(response, range, range.start),
+            200 if self.has_other_length(&response) => {
+                let message = "the file has another length now; download it again";
+                Err(Failure::Final(Error::new(ErrorKind::Integrity, self.remote.place(), message)))
+            }
+            // A server without ranges sends all: what has arrived is skipped.
+            200 => match self.take_stream(range) {
+                true => self.read(response, range, range.start),
+                false => Ok(()),
+            },
             429 | 500 | 502 | 503 | 504 => {
                 let after = retry_after(&response);
                 Err(Failure::Retry(Retry { error: refused(&self.remote.url, &response), after }))
@@ -291,7 +312,25 @@ impl<'a> Transfer<'a> {
     fn has_changed(&self, response: &Response<Body>) -> bool {
         let RemoteContent::Tag(Some(expected)) = &self.remote.content else { return false };
         let found = response.headers().get("etag").and_then(|value| value.to_str().ok());
-        found.is_some_and(|found| found != expected)
+        found != Some(expected.as_str())
+    }
+
+    fn has_other_length(&self, response: &Response<Body>) -> bool {
+        let length = response.headers().get("content-length").and_then(|value| value.to_str().ok());
+        length.is_some_and(|length| length.parse() != Ok(self.remote.bytes))
+    }
+
+    /// Makes the range all that is missing, if this is the connection that receives the whole file; otherwise empties it.
+    fn take_stream(&self, range: &mut Range<u64>) -> bool {
+        let mut state = self.lock();
+        state.missing.clear();
+        let this = std::thread::current().id();
+        if *state.stream.get_or_insert(this) != this {
+            range.start = range.end;
+            return false;
+        }
+        *range = self.journal.arrived().prefix()..self.remote.bytes;
+        true
     }
 
     /// Returns true if a response has the range of a file of the expected length.
@@ -363,7 +402,7 @@ enum Failure {
 
 impl Failure {
     fn retry(error: Error) -> Self {
-        // A URL that is not trusted does not become so.
+        // Retrying cannot fix an untrusted URL.
         match error.kind() {
             ErrorKind::Io => Self::Retry(Retry { error, after: None }),
             _ => Self::Final(error),

@@ -4,6 +4,7 @@ use siskin_format::{Error, ErrorKind, Result};
 
 use crate::alias::{Alias, AliasTable};
 use crate::cache::{self, CachedModel, ModelFolders, PulledModel};
+use crate::digest::file_digest;
 use crate::download::DownloadProgress;
 use crate::env::HubSettings;
 use crate::name::ModelName;
@@ -46,30 +47,47 @@ impl Hub {
                 let model = PulledModel { path: path.clone(), pinned: name.clone(), sha256: None };
                 Ok(path.exists().then_some(model))
             }
-            ModelName::Https { .. } => self.folders(name).find(name),
-            ModelName::Pypi { package, version, member } => {
-                let folders = self.folders(name);
-                let version = version.clone().or_else(|| folders.files.version_of(LATEST));
-                let model =
-                    PypiModel { package: package.clone(), version: version.clone(), member: member.clone() };
-                version.map_or(Ok(None), |version| folders.find(&model.pinned(&version)))
-            }
-            ModelName::Oci { registry, repository, reference } => {
-                let folders = self.folders(name);
-                let digest = match reference.strip_prefix("sha256:") {
-                    Some(digest) => Some(digest.to_owned()),
-                    None => folders.files.version_of(reference),
-                };
-                let pinned = digest.map(|digest| ModelName::Oci {
-                    registry: registry.clone(),
-                    repository: repository.clone(),
-                    reference: format!("sha256:{digest}"),
-                });
-                pinned.map_or(Ok(None), |pinned| folders.find(&pinned))
-            }
             ModelName::HuggingFace { repository, revision, pick } => {
                 self.find_hugging_face(repository, revision.as_deref(), pick.as_deref())
             }
+            ModelName::Https { .. } | ModelName::Pypi { .. } | ModelName::Oci { .. } => {
+                let folders = self.folders(name);
+                let pinned = self.pinned(name, &folders);
+                pinned.map_or(Ok(None), |pinned| folders.find(&pinned))
+            }
+        }
+    }
+
+    /// Returns the pinned name that a name meant when it was pulled last.
+    fn pinned(&self, name: &ModelName, folders: &ModelFolders) -> Option<ModelName> {
+        match name {
+            ModelName::Https { .. } => Some(name.clone()),
+            ModelName::Pypi { package, version, member } => Some(ModelName::Pypi {
+                package: package.clone(),
+                version: Some(version.clone().or_else(|| folders.files.version_of(LATEST))?),
+                member: member.clone(),
+            }),
+            ModelName::Oci { registry, repository, reference } => {
+                let digest = match reference.strip_prefix("sha256:") {
+                    Some(digest) => digest.to_owned(),
+                    None => folders.files.version_of(reference)?,
+                };
+                Some(ModelName::Oci {
+                    registry: registry.clone(),
+                    repository: repository.clone(),
+                    reference: format!("sha256:{digest}"),
+                })
+            }
+            ModelName::HuggingFace { repository, revision, pick } => {
+                let revision = revision.as_deref().unwrap_or("main");
+                let commit = folders.files.version_of(revision).unwrap_or_else(|| revision.to_owned());
+                Some(ModelName::HuggingFace {
+                    repository: repository.clone(),
+                    revision: Some(commit),
+                    pick: pick.clone(),
+                })
+            }
+            ModelName::Alias(_) | ModelName::Path(_) => None,
         }
     }
 
@@ -180,23 +198,29 @@ impl Hub {
         cache::list(&self.settings)
     }
 
-    /// Removes a model from the cache, and returns how many bytes that frees: files that other models share stay.
+    /// Removes a model from the cache, or what an interrupted download of it left, and returns how many bytes that frees:
+    /// files that other models share stay. Another process that downloads from the same source is waited for.
     ///
     /// # Errors
     /// [`ErrorKind::Missing`] if it is not there; [`ErrorKind::Io`] if it cannot be removed.
     pub fn remove(&self, name: &ModelName) -> Result<u64> {
-        let missing = || {
-            Error::new(ErrorKind::Missing, name.to_string(), "not in the cache; `siskin list` shows what is")
-        };
-        if let ModelName::Path(_) = name {
-            return Err(Error::argument(name.to_string(), "a path; only models of the cache are removed"));
+        match name {
+            ModelName::Path(_) => {
+                return Err(Error::argument(name.to_string(), "is a path; only cached models are removed"));
+            }
+            ModelName::Alias(name) => return self.remove(&self.alias(name)?.model),
+            _ => {}
         }
-        let found = self.find(name)?;
-        let pinned = found.map_or_else(|| name.clone(), |model| model.pinned);
-        cache::remove(&self.settings, &pinned).map_err(|error| match error.kind() {
-            ErrorKind::Missing => missing(),
-            _ => error,
-        })
+        let folders = self.folders(name);
+        let is_there = folders.exists();
+        let missing =
+            || Error::new(ErrorKind::Missing, name.to_string(), "not in the cache; see `siskin list`");
+        if !is_there {
+            return Err(missing());
+        }
+        let _lock = folders.records.lock()?;
+        let pinned = self.pinned(name, &folders).unwrap_or_else(|| name.clone());
+        folders.remove(&pinned)?.ok_or_else(missing)
     }
 
     /// Returns all aliases by name.
@@ -279,14 +303,17 @@ impl Hub {
 
 /// Returns a model if it has the bytes that an alias means.
 fn check(alias: &Alias, model: PulledModel) -> Result<PulledModel> {
-    match (alias.sha256, model.sha256) {
-        (Some(expected), Some(found)) if expected != found => {
+    let Some(expected) = alias.sha256 else { return Ok(model) };
+    // Where the cache has no links, and where the source published another digest.
+    let found = model.sha256.map_or_else(|| file_digest(&model.path), Ok)?;
+    match expected == found {
+        true => Ok(model),
+        false => {
             let message = format!(
                 "`{}` now has the SHA-256 {found} instead of {expected}; `siskin rm` it, or add the alias again",
                 alias.model
             );
             Err(Error::new(ErrorKind::Integrity, &alias.name, message))
         }
-        _ => Ok(model),
     }
 }

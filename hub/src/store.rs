@@ -3,17 +3,23 @@
 //! the reverse.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use siskin_format::{Error, Result};
 
-use crate::digest::FileDigest;
+use crate::digest::{FileDigest, sha256};
 use crate::name::is_relative;
 use crate::record::PullRecord;
 use crate::url::escape_path;
+
+/// The maximum length of a file name, with room for an extension.
+const MAX_NAME_BYTES: usize = 200;
+/// How long a tool may take to link a blob after its last byte.
+const LINK_TIME: Duration = Duration::from_secs(60);
 
 /// The folder of a repository.
 #[derive(Clone, Debug)]
@@ -118,12 +124,17 @@ impl RepositoryFolder {
     }
 
     fn record_path(&self, name: &str) -> PathBuf {
-        self.folder.join("records").join(format!("{}.json", escape_path(name).replace('/', "%2F")))
+        let mut file = escape_path(name).replace('/', "%2F");
+        if file.len() > MAX_NAME_BYTES {
+            file = sha256(name.as_bytes()).to_string();
+        }
+        self.folder.join("records").join(format!("{file}.json"))
     }
 
-    /// Removes a file of a version, and folders that are empty then.
-    pub(crate) fn unlink(&self, version: &str, path: &str) -> Result<()> {
+    /// Removes a file of a version, and folders that are empty then. Returns the name of its blob.
+    pub(crate) fn unlink(&self, version: &str, path: &str) -> Result<Option<OsString>> {
         let link = self.snapshot(version, path)?;
+        let blob = std::fs::read_link(&link).ok().and_then(|blob| Some(blob.file_name()?.to_owned()));
         remove_file(&link)?;
         let mut folder = link.parent();
         // Until one is not empty.
@@ -132,11 +143,16 @@ impl RepositoryFolder {
         {
             folder = empty.parent();
         }
-        Ok(())
+        Ok(blob)
     }
 
-    /// Removes the blobs that no version links to, and returns their bytes. Downloads that are under way stay.
-    pub(crate) fn remove_unused_blobs(&self) -> Result<u64> {
+    pub(crate) fn exists(&self) -> bool {
+        self.folder.is_dir()
+    }
+
+    /// Removes the blobs that no version links to and parts of our downloads, and returns their bytes. The parts of other
+    /// tools stay, and so do blobs that one may be about to link, unless they were `unlinked` just now.
+    pub(crate) fn remove_unused_blobs(&self, unlinked: &[OsString]) -> Result<u64> {
         let mut used = BTreeSet::new();
         for version in self.versions() {
             for path in self.paths(&version) {
@@ -151,8 +167,12 @@ impl RepositoryFolder {
         for name in names_in(&folder) {
             let blob = name.split('.').next().unwrap_or_default();
             let is_digest = [40, 64].contains(&blob.len()) && blob.bytes().all(|c| c.is_ascii_hexdigit());
-            let is_part = name.contains(".siskin-") || name.ends_with(".incomplete");
-            if is_digest && !is_part && !used.contains(OsStr::new(blob)) {
+            let is_ours = blob == "unverified" || name.contains(".siskin-");
+            let is_unused = is_digest && name == blob && !used.contains(OsStr::new(blob));
+            let is_fresh = self.repository_of_hugging_face().is_some()
+                && !unlinked.iter().any(|other| other.as_os_str() == OsStr::new(blob))
+                && is_younger(&folder.join(&name), LINK_TIME);
+            if is_ours || is_unused && !is_fresh {
                 let path = folder.join(&name);
                 freed += path.metadata().map_or(0, |metadata| metadata.len());
                 remove_file(&path)?;
@@ -161,11 +181,15 @@ impl RepositoryFolder {
         Ok(freed)
     }
 
-    /// Returns the place of a blob, whose folder is made.
+    /// Returns the path of a blob, and creates its folder.
     pub(crate) fn blob(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.join("blobs").join(name);
         create_parent(&path).map_err(|error| Error::io(path.display().to_string(), &error))?;
         Ok(path)
+    }
+
+    pub(crate) fn has_blob(&self, name: &str) -> bool {
+        self.folder.join("blobs").join(name).exists()
     }
 
     /// Links a blob into the snapshot of a version, and returns the link.
@@ -190,6 +214,11 @@ impl RepositoryFolder {
     fn snapshot(&self, version: &str, path: &str) -> Result<PathBuf> {
         Ok(self.folder.join("snapshots").join(checked(version)?).join(checked(path)?))
     }
+}
+
+fn is_younger(path: &Path, age: Duration) -> bool {
+    let modified = path.metadata().and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|time| time.elapsed().is_ok_and(|elapsed| elapsed < age))
 }
 
 /// Returns the names in a folder; none if it cannot be read.

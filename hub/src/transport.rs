@@ -126,7 +126,7 @@ fn failed(url: &str, error: &ureq::Error) -> Error {
     Error::new(ErrorKind::Io, host_of(url), error.to_string())
 }
 
-/// Returns the error of a response that is not the file.
+/// Returns the error for an unexpected status.
 pub(crate) fn refused<B>(url: &str, response: &Response<B>) -> Error {
     let status = response.status();
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());

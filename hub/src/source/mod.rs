@@ -8,11 +8,21 @@ pub(crate) mod web;
 use siskin_format::{Error, ErrorKind, Result};
 
 use crate::cache::{ModelFolders, PulledModel};
+use crate::disk::check_space;
 use crate::download::{DownloadProgress, RemoteFile, download};
 use crate::name::ModelName;
 use crate::pick::PickedFiles;
 use crate::record::PullRecord;
 use crate::transport::Transport;
+
+/// Fails unless the disk has room for the files that are missing. Those that have begun are checked when they continue.
+fn check_room(files: &[(String, RemoteFile)], folders: &ModelFolders) -> Result<()> {
+    let mut bytes: u64 = 0;
+    for (_, remote) in files.iter().filter(|(_, remote)| !remote.has_begun(&folders.files)) {
+        bytes = bytes.saturating_add(remote.bytes);
+    }
+    check_space(&folders.files.blob("new")?, bytes)
+}
 
 /// A model of a source, whose files are downloaded as they are.
 pub(crate) struct FoundModel {
@@ -34,6 +44,7 @@ impl FoundModel {
         progress: &mut DownloadProgress<'_>,
     ) -> Result<PulledModel> {
         let all: u64 = self.files.iter().map(|(_, remote)| remote.bytes).sum();
+        check_room(&self.files, folders)?;
         let (mut before, mut version) = (0, self.version);
         for (path, remote) in &self.files {
             let digest = download(transport, remote, &folders.files, &mut |arrived, _| {

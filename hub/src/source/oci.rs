@@ -6,7 +6,7 @@ use ureq::Body;
 use ureq::http::Response;
 
 use super::FoundModel;
-use crate::digest::{FileDigest, FileHasher};
+use crate::digest::{FileDigest, sha256};
 use crate::download::{RemoteContent, RemoteFile};
 use crate::name::{ModelName, is_relative};
 use crate::pick::{PickedFiles, pick};
@@ -121,12 +121,6 @@ impl Layer {
             unnamed.map(|(_, name)| (*name).to_owned())
         })
     }
-}
-
-fn sha256(bytes: &[u8]) -> FileDigest {
-    let mut hasher = FileHasher::new(&FileDigest::Sha256([0; 32]), bytes.len() as u64);
-    hasher.update(bytes);
-    hasher.finish()
 }
 
 /// Gets the token that a registry gives to anyone who may pull a repository.

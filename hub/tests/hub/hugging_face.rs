@@ -164,6 +164,33 @@ fn refusals_say_what_to_do() {
     }
 }
 
+/// The digest of an alias is checked whatever the server says of the file.
+#[test]
+fn an_alias_is_not_fooled_by_another_description() {
+    let body = |bytes: &[u8], is_large: bool| {
+        let lfs = is_large.then(|| json!({"sha256": hex(bytes), "size": bytes.len()}));
+        let sibling =
+            json!({"rfilename": "a.gguf", "size": bytes.len(), "blobId": git_blob(bytes), "lfs": lfs});
+        json!({"sha": COMMIT, "siblings": [sibling]}).to_string()
+    };
+    let start = |bytes: &'static [u8], is_large: bool| {
+        let description = body(bytes, is_large);
+        Server::start(move |request| match request.path.starts_with("/api/") {
+            true => Response::new(200, description.as_str()),
+            false => Response::file(request, bytes),
+        })
+    };
+    let home = Folder::new();
+    let (first, second) = (start(b"first", true), start(b"other", false));
+    let hub = Hub::new(settings(&first, &home.0));
+    let name = "hf:org/tiny".parse().unwrap();
+    let alias = hub.add_alias("pin", &name, &mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
+    assert_eq!(alias.sha256.unwrap().to_string(), hex(b"first"));
+    hub.remove(&"pin".parse().unwrap()).unwrap();
+    let error = pull(&settings(&second, &home.0), "pin").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Integrity, "{error}");
+}
+
 /// Paths of a hostile server, which would be outside of the cache.
 #[test]
 fn files_stay_in_the_cache() {

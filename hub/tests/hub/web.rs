@@ -61,6 +61,48 @@ fn a_file_that_changes_is_not_mixed() {
     assert!(std::fs::read(pull(&settings, &name).unwrap()).unwrap().iter().all(|byte| *byte == 7));
 }
 
+/// Without an entity tag, nothing says that two ranges are of the same file.
+#[test]
+fn files_without_an_entity_tag_come_in_one_piece() {
+    let model = noise(40_000_000);
+    let bytes = model.clone();
+    let server = Server::start(move |request| Response::file(request, &bytes).header("etag", "W/\"weak\""));
+    let home = Folder::new();
+    let path = pull(&settings(&server, &home.0), &format!("{}/tiny.gguf", server.url)).unwrap();
+    assert!(std::fs::read(path).unwrap() == model);
+    assert_eq!(server.count("tiny.gguf"), 2, "its length, and all of it");
+}
+
+#[test]
+fn a_server_without_ranges_sends_a_file_once() {
+    let model = noise(60_000_000);
+    let bytes = model.clone();
+    let server = Server::start(move |_| Response::new(200, bytes.as_slice()).header("etag", "\"1\""));
+    let home = Folder::new();
+    // A presigned URL, longer than a file name may be.
+    let url = format!("{}/tiny.gguf?signature={}", server.url, "0".repeat(400));
+    let settings = settings(&server, &home.0);
+    let path = pull(&settings, &url).unwrap();
+    assert!(std::fs::read(&path).unwrap() == model);
+    assert!(server.count("tiny.gguf") <= 5, "each connection asks once");
+    assert_eq!(pull(&HubSettings { offline: true, ..settings }, &url).unwrap(), path);
+}
+
+#[test]
+fn what_a_failed_download_left_is_removed() {
+    let server = web(Vec::new(), |_, response| response);
+    let home = Folder::new();
+    let settings = settings(&server, &home.0);
+    let hub = Hub::new(settings.clone());
+    let folder = home.0.join("hub").join(server.url.replace("://", "--").replace(':', "--")).join("blobs");
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["unverified.siskin-part", "unverified.siskin-journal"] {
+        std::fs::write(folder.join(name), [0; 1000]).unwrap();
+    }
+    assert_eq!(hub.remove(&format!("{}/a/tiny.gguf", server.url).parse().unwrap()).unwrap(), 2000);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+}
+
 #[test]
 fn aliases_mean_the_bytes_of_their_first_pull() {
     let model = noise(100_000);
