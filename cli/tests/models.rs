@@ -71,7 +71,7 @@ fn a_file_comes_before_a_name() {
     let home = Home::new("files");
     std::fs::write(home.0.join("smollm2"), "no model").unwrap();
     let (_, _, errors) = home.run(&["inspect", "smollm2"]);
-    assert!(errors.contains("unrecognized model format"), "{errors}");
+    assert!(errors.contains("not a .siskin file"), "{errors}");
 }
 
 #[test]
