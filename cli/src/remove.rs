@@ -1,7 +1,7 @@
 //! `siskin rm`: removes models from the cache.
 
 use crate::model_name;
-use crate::options::{NoPackedFiles, OpenArgs};
+use crate::options::OpenArgs;
 use crate::output;
 use siskin::Result;
 use siskin_hub::{Hub, ModelName, PulledModel};
@@ -15,8 +15,6 @@ pub(crate) struct Args {
     /// Names as for `siskin pull`, or as `siskin list` shows them
     #[arg(required = true)]
     models: Vec<ModelName>,
-    #[command(flatten)]
-    _packed: NoPackedFiles,
 }
 
 /// Returns whether another model of the cache has the same file.
