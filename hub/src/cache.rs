@@ -10,7 +10,7 @@ use crate::env::HubSettings;
 use crate::name::ModelName;
 use crate::pick::{PickedFiles, pick};
 use crate::record::PullRecord;
-use crate::store::RepositoryFolder;
+use crate::store::{RepositoryFolder, blob_of, names_in};
 
 /// A model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,9 +84,14 @@ impl ModelFolders {
             || Error::new(ErrorKind::Missing, &record.name, "its files were removed during the download");
         self.model(record)?.ok_or_else(left)
     }
-}
 
-impl ModelFolders {
+    /// Returns what a pinned name means among the files that another tool downloaded from Hugging Face.
+    pub(crate) fn unrecorded(&self, name: &ModelName) -> Option<PullRecord> {
+        let ModelName::HuggingFace { revision: Some(version), pick: wanted, .. } = name else { return None };
+        let files = pick(&self.files.paths(version), wanted.as_deref()).ok()?;
+        Some(PullRecord { name: name.to_string(), version: version.clone(), files })
+    }
+
     pub(crate) fn exists(&self) -> bool {
         self.files.exists() || self.records.exists()
     }
@@ -97,7 +102,7 @@ impl ModelFolders {
         let text = name.to_string();
         let (removed, kept): (Vec<_>, Vec<_>) =
             self.records.records().into_iter().partition(|record| record.name == text);
-        let record = removed.into_iter().next().or_else(|| unrecorded(self, name));
+        let record = removed.into_iter().next().or_else(|| self.unrecorded(name).filter(|_| is_whole(name)));
         let (is_known, mut unlinked) = (record.is_some(), Vec::new());
         if let Some(record) = record {
             let is_shared = |path: &String| {
@@ -115,7 +120,7 @@ impl ModelFolders {
 
 /// Returns the SHA-256 of a file of a snapshot, which is the name of its blob.
 fn digest_of(path: &Path) -> Option<FileDigest> {
-    FileDigest::sha256(std::fs::read_link(path).ok()?.file_name()?.to_str()?).ok()
+    FileDigest::sha256(blob_of(path)?.to_str()?).ok()
 }
 
 /// Returns all models of the cache by name, those of other tools included.
@@ -138,13 +143,9 @@ pub(crate) fn list(settings: &HubSettings) -> Vec<CachedModel> {
 
 /// Adds the model of a version that Siskin did not download, if it has one.
 fn add_unrecorded(models: &mut Vec<CachedModel>, folders: &ModelFolders, repository: &str, version: String) {
-    let Ok(files) = pick(&folders.files.paths(&version), None) else { return };
-    let name = ModelName::HuggingFace {
-        repository: repository.to_owned(),
-        revision: Some(version.clone()),
-        pick: None,
-    };
-    let record = PullRecord { name: name.to_string(), version, files };
+    let name =
+        ModelName::HuggingFace { repository: repository.to_owned(), revision: Some(version), pick: None };
+    let Some(record) = folders.unrecorded(&name) else { return };
     if let Some(path) = record.files.find(&folders.files, &record.version)
         && !models.iter().any(|known| known.path == path)
     {
@@ -167,25 +168,16 @@ fn add(models: &mut Vec<CachedModel>, folders: &ModelFolders, record: &PullRecor
     });
 }
 
-/// Returns the files of a model that Siskin did not download.
-fn unrecorded(folders: &ModelFolders, name: &ModelName) -> Option<PullRecord> {
-    let ModelName::HuggingFace { repository, revision: Some(version), pick: None } = name else {
-        return None;
-    };
-    let is_here = folders.files.repository_of_hugging_face().as_ref() == Some(repository);
-    let files = pick(&folders.files.paths(version), None).ok().filter(|_| is_here)?;
-    Some(PullRecord { name: name.to_string(), version: version.clone(), files })
+/// Returns whether a name is that of the model of a repository, not of one of several.
+fn is_whole(name: &ModelName) -> bool {
+    matches!(name, ModelName::HuggingFace { pick: None, .. })
 }
 
 /// Returns the folders of all repositories.
 fn all_folders(settings: &HubSettings) -> Vec<ModelFolders> {
-    let names = |folder: &Path| -> Vec<String> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-    };
     let is_of_hub = |name: &String| name.starts_with("models--");
-    let own = names(&settings.home.join("hub")).into_iter().filter(|name| !is_of_hub(name));
-    let shared = names(&settings.hugging_face_cache).into_iter().filter(is_of_hub);
+    let own = names_in(&settings.home.join("hub")).into_iter().filter(|name| !is_of_hub(name));
+    let shared = names_in(&settings.hugging_face_cache).into_iter().filter(is_of_hub);
     let shared = shared.map(|name| ModelFolders::shared(settings, &name));
     own.map(|name| ModelFolders::own(settings, &name)).chain(shared).collect()
 }

@@ -8,8 +8,6 @@ use crate::digest::file_digest;
 use crate::download::DownloadProgress;
 use crate::env::HubSettings;
 use crate::name::ModelName;
-use crate::pick::pick;
-use crate::record::PullRecord;
 use crate::source::hugging_face::Revision;
 use crate::source::pypi::PypiModel;
 use crate::source::{oci, web};
@@ -47,13 +45,19 @@ impl Hub {
                 let model = PulledModel { path: path.clone(), pinned: name.clone(), sha256: None };
                 Ok(path.exists().then_some(model))
             }
-            ModelName::HuggingFace { repository, revision, pick } => {
-                self.find_hugging_face(repository, revision.as_deref(), pick.as_deref())
-            }
-            ModelName::Https { .. } | ModelName::Pypi { .. } | ModelName::Oci { .. } => {
+            ModelName::HuggingFace { .. }
+            | ModelName::Https { .. }
+            | ModelName::Pypi { .. }
+            | ModelName::Oci { .. } => {
                 let folders = self.folders(name);
-                let pinned = self.pinned(name, &folders);
-                pinned.map_or(Ok(None), |pinned| folders.find(&pinned))
+                let Some(pinned) = self.pinned(name, &folders) else { return Ok(None) };
+                match folders.find(&pinned)? {
+                    // What another tool downloaded. Whether it is all of the model, only the source knows.
+                    None if self.settings.offline => {
+                        folders.unrecorded(&pinned).map_or(Ok(None), |record| folders.model(&record))
+                    }
+                    found => Ok(found),
+                }
             }
         }
     }
@@ -80,6 +84,7 @@ impl Hub {
             }
             ModelName::HuggingFace { repository, revision, pick } => {
                 let revision = revision.as_deref().unwrap_or("main");
+                // A branch stays at its commit until it is pulled again.
                 let commit = folders.files.version_of(revision).unwrap_or_else(|| revision.to_owned());
                 Some(ModelName::HuggingFace {
                     repository: repository.clone(),
@@ -89,32 +94,6 @@ impl Hub {
             }
             ModelName::Alias(_) | ModelName::Path(_) => None,
         }
-    }
-
-    fn find_hugging_face(
-        &self,
-        repository: &str,
-        revision: Option<&str>,
-        wanted: Option<&str>,
-    ) -> Result<Option<PulledModel>> {
-        let folders = ModelFolders::hugging_face(&self.settings, repository);
-        let revision = revision.unwrap_or("main");
-        // A branch stays at its commit until it is pulled again.
-        let commit = folders.files.version_of(revision).unwrap_or_else(|| revision.to_owned());
-        let pinned = ModelName::HuggingFace {
-            repository: repository.to_owned(),
-            revision: Some(commit.clone()),
-            pick: wanted.map(str::to_owned),
-        };
-        if let Some(found) = folders.find(&pinned)? {
-            return Ok(Some(found));
-        }
-        // What another tool downloaded. Whether it is all of the model, only the source knows.
-        if !self.settings.offline {
-            return Ok(None);
-        }
-        let Ok(files) = pick(&folders.files.paths(&commit), wanted) else { return Ok(None) };
-        folders.model(&PullRecord { name: pinned.to_string(), version: commit, files })
     }
 
     /// Returns a model, which is downloaded unless it is in the cache. Another process that downloads it is waited for.

@@ -134,7 +134,7 @@ impl RepositoryFolder {
     /// Removes a file of a version, and folders that are empty then. Returns the name of its blob.
     pub(crate) fn unlink(&self, version: &str, path: &str) -> Result<Option<OsString>> {
         let link = self.snapshot(version, path)?;
-        let blob = std::fs::read_link(&link).ok().and_then(|blob| Some(blob.file_name()?.to_owned()));
+        let blob = blob_of(&link);
         remove_file(&link)?;
         let mut folder = link.parent();
         // Until one is not empty.
@@ -156,10 +156,7 @@ impl RepositoryFolder {
         let mut used = BTreeSet::new();
         for version in self.versions() {
             for path in self.paths(&version) {
-                let link = self.snapshot(&version, &path)?;
-                used.extend(
-                    std::fs::read_link(link).ok().and_then(|blob| Some(blob.file_name()?.to_owned())),
-                );
+                used.extend(blob_of(&self.snapshot(&version, &path)?));
             }
         }
         let mut freed = 0;
@@ -192,8 +189,8 @@ impl RepositoryFolder {
         self.folder.join("blobs").join(name).exists()
     }
 
-    /// Links a blob into the snapshot of a version, and returns the link.
-    pub(crate) fn link(&self, digest: &FileDigest, version: &str, path: &str) -> Result<PathBuf> {
+    /// Links a blob into the snapshot of a version.
+    pub(crate) fn link(&self, digest: &FileDigest, version: &str, path: &str) -> Result<()> {
         let link = self.snapshot(version, path)?;
         let depth = path.split('/').count() + version.split('/').count();
         let target: PathBuf = std::iter::repeat_n("..", depth).collect();
@@ -207,13 +204,17 @@ impl RepositoryFolder {
             symlink(&target, &new, &self.folder.join("blobs").join(digest.to_string()))?;
             std::fs::rename(&new, &link)
         };
-        make().map_err(|error: io::Error| Error::io(link.display().to_string(), &error))?;
-        Ok(link)
+        make().map_err(|error: io::Error| Error::io(link.display().to_string(), &error))
     }
 
     fn snapshot(&self, version: &str, path: &str) -> Result<PathBuf> {
         Ok(self.folder.join("snapshots").join(checked(version)?).join(checked(path)?))
     }
+}
+
+/// Returns the name of the blob that a file of a snapshot links to.
+pub(crate) fn blob_of(link: &Path) -> Option<OsString> {
+    Some(std::fs::read_link(link).ok()?.file_name()?.to_owned())
 }
 
 fn is_younger(path: &Path, age: Duration) -> bool {
@@ -222,7 +223,7 @@ fn is_younger(path: &Path, age: Duration) -> bool {
 }
 
 /// Returns the names in a folder; none if it cannot be read.
-fn names_in(folder: &Path) -> Vec<String> {
+pub(crate) fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }

@@ -39,13 +39,11 @@ pub(crate) struct GetRequest<'a> {
     pub(crate) token: Option<&'a str>,
     pub(crate) accept: Option<&'a str>,
     pub(crate) range: Option<Range<u64>>,
-    /// Whether a redirect is followed.
-    pub(crate) follows: bool,
 }
 
 impl<'a> GetRequest<'a> {
     pub(crate) fn new(url: &'a str) -> Self {
-        Self { url, token: None, accept: None, range: None, follows: true }
+        Self { url, token: None, accept: None, range: None }
     }
 }
 
@@ -86,7 +84,7 @@ impl Transport {
             let response = builder.call().map_err(|error| failed(&url, &error))?;
             let target = response.headers().get("location").and_then(|target| target.to_str().ok());
             match target {
-                Some(target) if response.status().is_redirection() && request.follows => {
+                Some(target) if response.status().is_redirection() => {
                     url = join(&url, target)?;
                 }
                 _ => return Ok(response),
