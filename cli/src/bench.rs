@@ -149,7 +149,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let engine = args.engine.then(|| SessionEngine::new(&model, options.clone(), count)).transpose()?;
     let mut session = match &engine {
         Some(engine) => engine.session()?,
-        None => model.session(options)?,
+        None => model.session(options.clone())?,
     };
     let ids = ids(context, &model)?;
     session.prefill(&ids[..FIRST_PROMPT])?;
@@ -170,6 +170,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         drop(session);
         report.extend(decoded(args, engine.decode(args, &ids)?));
         return finish(args, &model, report);
+    }
+    if args.engine && args.generate > 0 {
+        let alone = &mut model.session(options)?;
+        let relative = engine::relative_speed(args, &mut session, alone, &ids)?;
+        report.push(("relative_speed", relative.into()));
     }
     finish_with_decode(args, &model, session, &ids, None, report)
 }

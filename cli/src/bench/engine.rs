@@ -9,6 +9,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
+/// Tokens that one session generates before the other has its turn.
+const TURN: usize = 16;
+
 /// An engine with one model.
 pub(super) struct SessionEngine {
     engine: Engine,
@@ -74,4 +77,38 @@ impl SessionEngine {
             Ok(round(median(rates), 1))
         })
     }
+}
+
+/// Returns the decode speed of a session on an engine as a multiple of that of `alone`, which has none: the median over turns
+/// of [`TURN`] tokens, so that other load on the machine affects both alike.
+pub(super) fn relative_speed(
+    args: &Args,
+    on_engine: &mut Session,
+    alone: &mut Session,
+    ids: &[u32],
+) -> Result<f64> {
+    alone.prefill(&ids[..args.depth])?;
+    let (cached, generated) = (args.depth, &ids[..args.generate]);
+    let mut ratios = Vec::new();
+    for round in 0..usize::from(args.repeat) {
+        on_engine.truncate(cached)?;
+        alone.truncate(cached)?;
+        for (index, tokens) in generated.chunks(TURN).enumerate() {
+            let seconds = |session: &mut Session| -> Result<f64> {
+                let start = Instant::now();
+                tokens.iter().try_for_each(|&token| session.prefill(&[token]))?;
+                Ok(start.elapsed().as_secs_f64())
+            };
+            let (with, without) = match (round + index) % 2 {
+                0 => (seconds(on_engine)?, seconds(alone)?),
+                _ => {
+                    let without = seconds(alone)?;
+                    (seconds(on_engine)?, without)
+                }
+            };
+            ratios.push(without / with);
+        }
+    }
+    on_engine.truncate(cached)?;
+    Ok(round(median(ratios), 3))
 }

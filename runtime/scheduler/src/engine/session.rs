@@ -33,7 +33,7 @@ struct PassSlot {
 struct PassResult {
     /// Which call it belongs to.
     call: u64,
-    /// The logits of the last token.
+    /// The session's logits, lent for the call: those of the last token after it.
     logits: Vec<f32>,
     /// Why there are none.
     failure: Option<RequestOutcome>,
@@ -147,15 +147,9 @@ impl SessionHandle {
     /// # Errors
     /// [`ErrorKind::Canceled`] if `cancel` was canceled, which is then reset; [`ErrorKind::Memory`] if the KV cache has no
     /// room; [`ErrorKind::State`] if the sequence cannot be relied on any more. Some of the tokens may have been appended.
-    pub fn append(&self, spec: RequestSpec, cancel: &CancelHandle, logits: &mut [f32]) -> Result<()> {
+    pub fn append(&self, spec: RequestSpec, cancel: &CancelHandle, logits: &mut Vec<f32>) -> Result<()> {
         spec.check(&self.inbox.limits)?;
-        let slot = &self.slot;
-        let mut result = lock(&slot.result);
-        result.call += 1;
-        result.failure = None;
-        slot.is_done.store(false, Ordering::Relaxed);
-        let sampler = SlotSampler { slot: Arc::clone(slot), call: result.call };
-        drop(result);
+        let sampler = self.begin(logits);
         let submission = Submission {
             spec,
             sampler: Box::new(sampler),
@@ -164,15 +158,15 @@ impl SessionHandle {
             cancel: cancel.clone(),
             arrival: self.shared.now(),
         };
-        self.inbox.push(submission, &self.inbox.is_closed)?;
-        self.shared.notify();
-        self.shared.advance(&|| slot.is_done.load(Ordering::Acquire));
-        let mut result = lock(&slot.result);
-        match result.failure.take() {
-            None => {
-                logits.copy_from_slice(&result.logits);
-                Ok(())
-            }
+        let pushed = self.inbox.push(submission, &self.inbox.is_closed);
+        if pushed.is_ok() {
+            self.shared.notify();
+            self.shared.advance(&|| self.slot.is_done.load(Ordering::Acquire));
+        }
+        let failure = self.end(logits);
+        pushed?;
+        match failure {
+            None => Ok(()),
             Some(RequestOutcome::Canceled) => {
                 cancel.reset();
                 Err(Error::canceled("session"))
@@ -180,5 +174,22 @@ impl SessionHandle {
             Some(RequestOutcome::Failed(error)) => Err(error),
             Some(outcome) => Err(Error::new(ErrorKind::State, "session", format!("ended by {outcome:?}"))),
         }
+    }
+
+    /// Begins a call, whose sampler writes to `logits`.
+    fn begin(&self, logits: &mut Vec<f32>) -> SlotSampler {
+        let mut result = lock(&self.slot.result);
+        result.call += 1;
+        result.failure = None;
+        std::mem::swap(&mut result.logits, logits);
+        self.slot.is_done.store(false, Ordering::Relaxed);
+        SlotSampler { slot: Arc::clone(&self.slot), call: result.call }
+    }
+
+    /// Returns `logits` after a call, and why it failed.
+    fn end(&self, logits: &mut Vec<f32>) -> Option<RequestOutcome> {
+        let mut result = lock(&self.slot.result);
+        std::mem::swap(&mut result.logits, logits);
+        result.failure.take()
     }
 }
