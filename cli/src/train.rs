@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use siskin::file::{AtomicFile, File};
 use siskin::{Adapter, Error, ErrorKind, Result};
 use siskin_trainer::checkpoint::CheckpointFolder;
+use siskin_trainer::report;
 use siskin_trainer::run::{self, OpenedBase, Run, RunCallbacks, RunConfig, RunEnd, RunSetup};
-use siskin_trainer::{export as files, report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terminal::Terminal;
@@ -141,7 +141,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let (checked, steps) = (config.check, config.steps);
     let folder = run_folder(run.folder.as_deref(), &run.config)?;
     let output = Output::of(run.output.as_deref(), &run.config, &config, &folder)?;
-    let has_checkpoints = has_checkpoints(&folder)?;
+    let has_checkpoints = CheckpointFolder::is_used(&folder)?;
     let trains = !run.memory && !run.check && !run.find_batch_size;
     if trains {
         // Fail before training, not after it.
@@ -192,7 +192,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::new(ErrorKind::Canceled, "", message));
     }
     let (steps, chosen) = (trained.steps(), trained.load_export_weights()?);
-    write(&mut trained, &output)?;
+    trained.write(output.create()?)?;
     let entries = vec![
         ("output", output.path.display().to_string().into()),
         ("steps", steps.into()),
@@ -226,7 +226,7 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
     let chosen = run.load_export_weights()?;
-    write(&mut run, &output)?;
+    run.write(output.create()?)?;
     let path = output.path.display().to_string();
     output::report(vec![("output", path.into()), ("exported_step", chosen.into())], args.json)
 }
@@ -249,7 +249,7 @@ fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
         return Err(Error::argument(output.display().to_string(), message));
     }
     let folder = args.config.with_extension("run");
-    let base = base(&config, &folder, has_checkpoints(&folder)?, open)?;
+    let base = base(&config, &folder, CheckpointFolder::is_used(&folder)?, open)?;
     let (training, validation) = run::pack(&config, &base, &output)?;
     let mut entries = vec![
         ("output", training.path.display().to_string().into()),
@@ -315,26 +315,6 @@ fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns true if the folder holds checkpoints of a run.
-fn has_checkpoints(folder: &Path) -> Result<bool> {
-    Ok(folder.is_dir() && CheckpointFolder::new(folder, 1)?.steps()?.last().is_some())
-}
-
-/// Writes the result of a run: a model, or adapters on their own.
-fn write(run: &mut Run, output: &Output) -> Result<()> {
-    let out = output.create()?;
-    match run.adapter()? {
-        Some(adapter) => {
-            let contents = &run.setup().file_contents;
-            adapter.write(contents.name.as_deref(), contents.provenance.clone(), out)?.commit()
-        }
-        None => {
-            let parameters = run.result()?;
-            files::write(&run.setup().file_contents, &parameters, out)?.commit()
-        }
-    }
-}
-
 pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     let (mut config, _) = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
@@ -368,17 +348,10 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     output::report(entries, args.json)
 }
 
-/// Reads a config, with paths relative to the working directory, and its text.
+/// Reads a config and its text.
 fn read(path: &Path) -> Result<(RunConfig, String)> {
-    let location = path.display().to_string();
-    let text = input_path::read_text(path)?;
-    let mut config = RunConfig::parse(&text).map_err(|error| error.within(&location))?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let resolve = |name: &mut String| *name = folder.join(&*name).display().to_string();
-    config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(resolve);
-    config.teacher.iter_mut().map(|teacher| &mut teacher.from).for_each(resolve);
-    config.data.train.iter_mut().chain(&mut config.data.validation).for_each(resolve);
-    Ok((config, text))
+    input_path::check_file(path)?;
+    RunConfig::open(path)
 }
 
 /// Opens the base, the data and the teacher of a config.

@@ -161,11 +161,8 @@ impl RunCallbacks for Terminal<'_> {
         let best = if validation.best { ", the best so far" } else { "" };
         let line = format!("step {}: validation loss {:.4}{best}", validation.step, validation.loss);
         self.bar.suspend(|| output::note(self.open.quiet, line));
-        let line = json!({
-            "step": validation.step, "validation_loss": validation.loss, "validation_accuracy": validation.accuracy,
-        });
         self.write(
-            &line,
+            &validation.json(),
             validation.step,
             &[("validation/loss", validation.loss), ("validation/accuracy", validation.accuracy)],
         );

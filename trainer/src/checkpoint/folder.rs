@@ -22,6 +22,11 @@ impl CheckpointFolder {
         Ok(Self { path: path.to_owned(), keep: keep.max(1) })
     }
 
+    /// Returns whether there is a folder at `path`, with checkpoints of a run.
+    pub fn is_used(path: &Path) -> Result<bool> {
+        Ok(path.is_dir() && Self::new(path, 1)?.steps()?.last().is_some())
+    }
+
     /// Returns the steps that have a checkpoint, the earliest first.
     pub fn steps(&self) -> Result<Vec<u64>> {
         let io = |error| Error::io(self.path.display().to_string(), &error);

@@ -62,6 +62,15 @@ pub struct Validation {
     pub best: bool,
 }
 
+impl Validation {
+    /// Returns the result as a line of a log.
+    pub fn json(&self) -> Value {
+        json!({
+            "step": self.step, "validation_loss": self.loss, "validation_accuracy": self.accuracy, "best": self.best,
+        })
+    }
+}
+
 /// Callbacks of a run.
 pub trait RunCallbacks {
     /// Called after each step.

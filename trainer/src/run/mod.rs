@@ -14,6 +14,7 @@ mod loss_pooling;
 mod memory;
 mod packing;
 mod report_options;
+mod result;
 mod samples;
 mod setup;
 mod step;
