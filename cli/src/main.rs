@@ -38,6 +38,7 @@ mod remove;
 mod rerank;
 mod run;
 mod scores;
+mod search;
 mod serve;
 mod structured_output;
 mod suggestions;
@@ -77,6 +78,7 @@ enum Command {
     Summarize(summarize::Args),
     Embed(embed::Args),
     Rerank(rerank::Args),
+    Search(search::Args),
     Classify(classify::Args),
     Tag(tag::Args),
     Answer(answer_question::Args),
@@ -121,6 +123,7 @@ fn main() -> ExitCode {
         Command::Summarize(args) => summarize::command(args, &open),
         Command::Embed(args) => embed::command(args, &open),
         Command::Rerank(args) => rerank::command(args, &open),
+        Command::Search(args) => search::command(args, &open),
         Command::Classify(args) => classify::command(args, &open),
         Command::Tag(args) => tag::command(args, &open),
         Command::Answer(args) => answer_question::command(args, &open),
