@@ -37,6 +37,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     commands::cli_help::SUBCOMMAND,
     commands::header::SUBCOMMAND,
     commands::hub::SUBCOMMAND,
+    commands::python::SUBCOMMAND,
     commands::c::SUBCOMMAND,
     commands::size::SUBCOMMAND,
     commands::cuda::SUBCOMMAND,

@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 24] = [
+const CRATES: [(&str, &str, &[&str]); 25] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -79,6 +79,7 @@ const CRATES: [(&str, &str, &[&str]); 24] = [
             "siskin-trainer",
         ],
     ),
+    ("siskin-py", "py", &["siskin", "siskin-convert", "siskin-hub", "siskin-media", "siskin-trainer"]),
     ("siskin-emulator", "emulator", &[]),
     (
         "siskin-tests",

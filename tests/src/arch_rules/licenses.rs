@@ -6,7 +6,7 @@ use serde_json::Value;
 const ALLOWED: [&str; 9] =
     ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC", "Unicode-3.0", "Zlib"];
 /// Packages with other licenses; `deny.toml` has the same list, and the reasons.
-const EXCEPTIONS: [(&str, &[&str]); 2] = [
+const EXCEPTIONS: [(&str, &[&str]); 3] = [
     (
         "MPL-2.0",
         &[
@@ -24,6 +24,7 @@ const EXCEPTIONS: [(&str, &[&str]); 2] = [
             "symphonia-metadata",
         ],
     ),
+    ("Apache-2.0 WITH LLVM-exception", &["target-lexicon"]),
     ("CDLA-Permissive-2.0", &["webpki-roots"]),
 ];
 /// Packages with network code that nothing here depends on.

@@ -22,6 +22,7 @@ mod ios_root;
 pub(crate) mod model;
 mod model_folders;
 pub(crate) mod ops;
+pub(crate) mod python;
 pub(crate) mod quality;
 mod schemas;
 mod serve;

@@ -1,6 +1,6 @@
 //! `test`: everything that a change must pass, and a table of the results.
 
-use super::{android, arm, c, counts, cuda, export, hub, ios, model, ops, schemas, serve, size};
+use super::{android, arm, c, counts, cuda, export, hub, ios, model, ops, python, schemas, serve, size};
 use crate::Subcommand;
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
 use crate::test_output::{self, Tests};
@@ -31,7 +31,7 @@ enum Outcome {
 
 /// How many tests are run.
 #[derive(Clone, Copy, PartialEq)]
-enum Extent {
+pub(super) enum Extent {
     /// One of each set of redundant cases.
     Usual,
     All,
@@ -56,7 +56,7 @@ const FIRST_STEPS: [Step; 3] = [
 /// steps from the beginning, the other from the end, until they meet: the first steps share a build folder, which cargo
 /// locks, and the last have folders of their own.
 #[rustfmt::skip]
-const STEPS: [Step; 22] = [
+const STEPS: [Step; 23] = [
     Step { name: "clippy", budget: 270, run: |_| clippy() },
     Step { name: "core-only", budget: 20, run: |_| core_only() },
     Step { name: "docs", budget: 60, run: |_| docs() },
@@ -68,6 +68,7 @@ const STEPS: [Step; 22] = [
     Step { name: "android", budget: 240, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "hub", budget: 40, run: |_| where_possible(hub::need_tools, |python| hub::check(&python)) },
+    Step { name: "python", budget: 90, run: |extent| where_possible(python::need_tools, |python| python::check(&python, extent)) },
     Step { name: "serve", budget: 130, run: |extent| where_possible(|| serve::need_tools(extent == Extent::All), |tools| serve::check(&tools)) },
     Step { name: "chat-page", budget: 80, run: chat_page },
     Step { name: "operation", budget: 90, run: operation },
