@@ -111,6 +111,27 @@ fn folders_are_downloaded_whole() {
 }
 
 #[test]
+fn a_graph_is_the_path_of_its_model() {
+    let server = repository(
+        &[
+            ("config.json", 20),
+            ("model.safetensors", 3000),
+            ("onnx/model.onnx", 2000),
+            ("onnx/model.onnx_data", 4000),
+            ("tokenizer.json", 30),
+        ],
+        |_, response| response,
+    );
+    let home = Folder::new();
+    let path = pull(&settings(&server, &home.0), "hf:org/tiny:onnx/model.onnx").unwrap();
+    assert!(path.ends_with("onnx/model.onnx"), "{}", path.display());
+    assert_eq!(std::fs::read(path.with_file_name("model.onnx_data")).unwrap(), noise(4000));
+    let root = path.parent().and_then(std::path::Path::parent).unwrap();
+    assert!(root.join("config.json").is_file() && root.join("tokenizer.json").is_file());
+    assert_eq!(server.count("safetensors"), 0);
+}
+
+#[test]
 fn what_other_tools_downloaded_is_found_offline() {
     let home = Folder::new();
     let server = repository(&[], |_, response| response);
