@@ -4,8 +4,8 @@
 
 #[path = "hub/hugging_face.rs"]
 mod hugging_face;
-#[path = "hub/kill.rs"]
-mod kill;
+#[path = "hub/processes.rs"]
+mod processes;
 #[path = "hub/pypi.rs"]
 mod pypi;
 #[path = "hub/server.rs"]
