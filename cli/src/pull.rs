@@ -27,8 +27,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let pulled = model_name::pull(&model_name::hub(), &args.model, open.quiet)?;
     let path = pulled.path.display().to_string();
     if args.json {
+        let name = pulled.pinned.map_or_else(|| args.model.to_string(), |pinned| pinned.to_string());
         let digest = pulled.sha256.as_ref().map(FileDigest::to_string);
-        return output::json(&json!({"name": pulled.pinned.to_string(), "path": path, "sha256": digest}));
+        return output::json(&json!({"name": name, "path": path, "sha256": digest}));
     }
     output::line(path)
 }

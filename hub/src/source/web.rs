@@ -6,7 +6,7 @@ use ureq::http::Response;
 
 use super::FoundModel;
 use crate::download::{RemoteContent, RemoteFile};
-use crate::name::{ModelName, is_model_file, is_relative};
+use crate::name::{RemoteModel, is_model_file, is_relative};
 use crate::pick::PickedFiles;
 use crate::transport::{GetRequest, Transport, refused};
 use crate::url::unescape;
@@ -28,7 +28,7 @@ pub(crate) fn find(transport: &Transport, url: &str) -> Result<FoundModel> {
     let content = RemoteContent::Tag(strong.map(str::to_owned));
     let remote = RemoteFile { url: url.to_owned(), token: None, bytes, content };
     Ok(FoundModel {
-        pinned: ModelName::Https { url: url.to_owned() },
+        pinned: RemoteModel::Https { url: url.to_owned() },
         version: None,
         picked: PickedFiles::File(vec![file.clone()]),
         files: vec![(file, remote)],

@@ -135,6 +135,7 @@ fn aliases_mean_the_bytes_of_their_first_pull() {
     for wrong in ["a/b", "-a", ""] {
         assert!(add_alias(&settings, wrong, &name).is_err());
     }
+    assert_eq!(add_alias(&settings, "path", "./a.gguf").unwrap_err().kind(), ErrorKind::Argument);
     hub.remove_alias("tiny").unwrap();
     let error = pull(&settings, "tiny").unwrap_err();
     assert!(error.kind() == ErrorKind::Missing && error.message().contains("siskin list"), "{error}");
