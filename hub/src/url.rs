@@ -28,8 +28,17 @@ pub(crate) fn check_scheme(url: &str) -> Result<()> {
     match url.split_once("://").map(|(scheme, _)| scheme) {
         Some("https") => Ok(()),
         Some("http") if is_this_machine(host) => Ok(()),
-        _ => Err(Error::argument("url", format!("`{}` is not HTTPS", origin(url).unwrap_or_default()))),
+        _ => {
+            let origin = origin(url).unwrap_or_default();
+            let message = format!("`{origin}` is not HTTPS; plain HTTP is accepted only for localhost");
+            Err(Error::argument("url", message))
+        }
     }
+}
+
+/// Fails like [`check_scheme`] for the URL of an environment variable, which the error names.
+pub(crate) fn check_setting(variable: &str, url: &str) -> Result<()> {
+    check_scheme(url).map_err(|error| Error::argument(variable, error.message().to_owned()))
 }
 
 /// Returns whether a host, and a port if it has one, is this machine.

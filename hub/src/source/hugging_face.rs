@@ -10,7 +10,7 @@ use crate::env::HubSettings;
 use crate::name::RemoteModel;
 use crate::pick::pick;
 use crate::transport::{GetRequest, Transport};
-use crate::url::escape_path;
+use crate::url::{check_setting, escape_path};
 
 /// The maximum size of the list of files.
 const MAX_LIST_BYTES: u64 = 64 << 20;
@@ -59,6 +59,7 @@ impl Revision {
         repository: &str,
         revision: &str,
     ) -> Result<Self> {
+        check_setting("HF_ENDPOINT", &settings.hugging_face)?;
         let revision = escape_path(revision).replace('/', "%2F");
         let url = format!("{}/api/models/{repository}/revision/{revision}?blobs=true", settings.hugging_face);
         let request = GetRequest { token: settings.token.as_deref(), ..GetRequest::new(&url) };

