@@ -1,12 +1,13 @@
 //! `siskin alias`: short names of models.
 
+use crate::list;
 use crate::model_name;
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output;
 use siskin::Result;
 use siskin_hub::ModelName;
 
-/// Add or remove a short name of a model
+/// Add, list or remove short names of models
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -23,6 +24,13 @@ enum Action {
         alias: String,
         /// hf:…, pypi:…, oci:… or https:…, as for `siskin pull`
         model: ModelName,
+    },
+    /// List the short names, as `siskin list --aliases` does
+    #[command(alias = "ls")]
+    List {
+        /// Print a JSON object per short name
+        #[arg(long)]
+        json: bool,
     },
     /// Remove a short name; the model stays in the cache
     Rm {
@@ -41,6 +49,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             output::note(open.quiet, format!("added alias {} for {}", added.name, added.model));
             Ok(())
         }
+        Action::List { json } => list::aliases(&hub, *json),
         Action::Rm { alias } => hub.remove_alias(alias),
     }
 }

