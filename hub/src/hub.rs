@@ -80,7 +80,7 @@ impl Hub {
         if let Some(found) = self.find_remote(model)? {
             return Ok(found);
         }
-        self.need_network(model)?;
+        self.need_network(model, "not in the cache")?;
         let folders = self.folders(model);
         let _lock = folders.records.lock()?;
         // Another process may have downloaded it.
@@ -98,6 +98,26 @@ impl Hub {
     ) -> Result<PulledModel> {
         let transport = Transport::new(&self.settings)?;
         LocatedModel::look_up(&transport, &self.settings, model)?.pull(&transport, folders, progress)
+    }
+
+    /// Returns what a branch, a tag or a package without a version means now: asks its source, and downloads what is not in
+    /// the cache. Of names that always mean the same bytes, the source is asked only if they are not in the cache.
+    ///
+    /// # Errors
+    /// As [`Hub::pull`]; [`ErrorKind::Argument`] for files of web servers, which have no versions.
+    pub fn update(&self, name: &ModelName, progress: &mut DownloadProgress<'_>) -> Result<PulledModel> {
+        let ModelName::Remote(model) = name else { return self.pull(name, progress) };
+        if let RemoteModel::Https { .. } = model {
+            let message = "files of web servers have no versions; `siskin rm` it, then pull it again";
+            return Err(Error::argument(name.to_string(), message));
+        }
+        if model.is_pinned() {
+            return self.pull_remote(model, progress);
+        }
+        self.need_network(model, "its source cannot be asked")?;
+        let folders = self.folders(model);
+        let _lock = folders.records.lock()?;
+        self.download(model, &folders, progress)
     }
 
     /// Returns the models of the cache by name, those that other tools downloaded from Hugging Face included.
@@ -201,11 +221,12 @@ impl Hub {
         }
     }
 
-    fn need_network(&self, model: &RemoteModel) -> Result<()> {
+    /// Fails offline, where `state` is why the source is needed.
+    fn need_network(&self, model: &RemoteModel, state: &str) -> Result<()> {
         match self.settings.offline {
             false => Ok(()),
             true => {
-                let message = "not in the cache, and HF_HUB_OFFLINE or SISKIN_OFFLINE is set";
+                let message = format!("{state}, and HF_HUB_OFFLINE or SISKIN_OFFLINE is set");
                 Err(Error::new(ErrorKind::State, model.to_string(), message))
             }
         }

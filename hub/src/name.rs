@@ -63,6 +63,19 @@ pub enum RemoteModel {
     },
 }
 
+impl RemoteModel {
+    /// Returns true if the name always means the same bytes; those of web servers count as such.
+    pub(crate) fn is_pinned(&self) -> bool {
+        let is_commit = |text: &str| text.len() == 40 && text.bytes().all(|c| c.is_ascii_hexdigit());
+        match self {
+            Self::HuggingFace { revision, .. } => revision.as_deref().is_some_and(is_commit),
+            Self::Https { .. } => true,
+            Self::Pypi { version, .. } => version.is_some(),
+            Self::Oci { reference, .. } => reference.starts_with("sha256:"),
+        }
+    }
+}
+
 /// Extensions of model files.
 const EXTENSIONS: [&str; 4] = [".siskin", ".gguf", ".onnx", ".safetensors"];
 

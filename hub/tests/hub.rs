@@ -70,3 +70,8 @@ fn pull(settings: &HubSettings, name: &str) -> Result<PathBuf, Error> {
     let name: ModelName = name.parse()?;
     Ok(Hub::new(settings.clone()).pull(&name, &mut |_, _| ControlFlow::Continue(()))?.path)
 }
+
+fn update(settings: &HubSettings, name: &str) -> Result<PathBuf, Error> {
+    let name: ModelName = name.parse()?;
+    Ok(Hub::new(settings.clone()).update(&name, &mut |_, _| ControlFlow::Continue(()))?.path)
+}

@@ -1,11 +1,14 @@
 //! Repositories of Hugging Face, from a server on this machine with the faults of the real one.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 use siskin_format::ErrorKind;
 use siskin_hub::{Hub, HubSettings};
 
 use crate::server::{Request, Response, Server};
-use crate::{Folder, hex, noise, pull, settings};
+use crate::{Folder, hex, noise, pull, settings, update};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -183,6 +186,50 @@ fn refusals_say_what_to_do() {
         let error = pull(&settings(&server, &home.0), "hf:org/tiny").unwrap_err();
         assert!(error.kind() == kind && error.message().contains(message), "{error}");
     }
+}
+
+/// A branch that gets a second commit, of which one file is that of the first.
+#[test]
+fn an_update_downloads_what_is_new() {
+    const NEXT: &str = "fedcba9876543210fedcba9876543210fedcba98";
+    let has_moved = Arc::new(AtomicBool::new(false));
+    let is_next = Arc::clone(&has_moved);
+    let server = Server::start(move |request| {
+        let files = |weights: usize| [("config.json", noise(900)), ("model.safetensors", noise(weights))];
+        let describe = |commit: &str, weights: usize| {
+            let sibling = |(path, bytes): (&str, Vec<u8>)| json!({"rfilename": path, "size": bytes.len(), "blobId": git_blob(&bytes)});
+            json!({"sha": commit, "siblings": files(weights).map(sibling)}).to_string()
+        };
+        let file = request.path.rsplit('/').next().unwrap_or_default();
+        let weights = if request.path.contains(NEXT) { 600 } else { 500 };
+        match request.path.starts_with("/api/") {
+            true if is_next.load(Ordering::Relaxed) => Response::new(200, describe(NEXT, 600)),
+            true => Response::new(200, describe(COMMIT, 500)),
+            false => match files(weights).iter().find(|(path, _)| *path == file) {
+                Some((_, bytes)) => Response::file(request, bytes),
+                None => Response::new(404, ""),
+            },
+        }
+    });
+    let home = Folder::new();
+    let settings = settings(&server, &home.0);
+    let first = pull(&settings, "hf:org/tiny").unwrap();
+    let files = server.count("/resolve/");
+    assert_eq!(update(&settings, "hf:org/tiny").unwrap(), first);
+    assert_eq!((server.count("/api/"), server.count("/resolve/")), (2, files));
+    has_moved.store(true, Ordering::Relaxed);
+    assert_eq!(pull(&settings, "hf:org/tiny").unwrap(), first, "a branch stays where it is");
+    let second = update(&settings, "hf:org/tiny").unwrap();
+    assert_ne!(second, first);
+    assert_eq!(std::fs::read(second.join("model.safetensors")).unwrap().len(), 600);
+    assert_eq!((server.count("/api/"), server.count("config.json")), (3, 1));
+    assert_eq!(pull(&settings, "hf:org/tiny").unwrap(), second);
+    assert_eq!(update(&settings, &format!("hf:org/tiny@{COMMIT}")).unwrap(), first);
+    assert_eq!(server.count("/api/"), 3, "a commit does not move");
+    let offline = HubSettings { offline: true, ..settings };
+    assert_eq!(update(&offline, "hf:org/tiny").unwrap_err().kind(), ErrorKind::State);
+    let error = update(&offline, &format!("{}/a.gguf", server.url)).unwrap_err();
+    assert!(error.kind() == ErrorKind::Argument && error.message().contains("siskin rm"), "{error}");
 }
 
 #[test]

@@ -2,15 +2,17 @@
 
 use std::io::{Cursor, Write};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::json;
 use siskin_format::ErrorKind;
 use siskin_hub::{Hub, HubSettings, ModelName};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use crate::server::{Request, Response, Server};
-use crate::{Folder, hex, noise, pull, settings};
+use crate::{Folder, hex, noise, pull, settings, update};
 
 fn wheel(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
@@ -70,6 +72,40 @@ fn the_newest_release_is_downloaded_once() {
     let names =
         std::fs::read_dir(blobs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), [hex(&model)]);
+}
+
+#[test]
+fn an_update_takes_a_newer_release() {
+    let (old, new) = (noise(5000), noise(6000));
+    let wheels = [wheel(&[("tiny/model.gguf", &old)]), wheel(&[("tiny/model.gguf", &new)])];
+    let released = Arc::new(AtomicUsize::new(1));
+    let count = Arc::clone(&released);
+    let server = Server::start(move |request| {
+        let file = |number: usize| {
+            json!({"filename": format!("tiny-1.{number}-py3-none-any.whl"), "url": format!("/{number}.whl"),
+                "hashes": {"sha256": hex(&wheels[number])}, "size": wheels[number].len()})
+        };
+        match request.path.as_str() {
+            "/simple/tiny/" => {
+                let files: Vec<_> = (0..count.load(Ordering::Relaxed)).map(file).collect();
+                Response::new(200, json!({"files": files}).to_string())
+            }
+            "/0.whl" => Response::file(request, &wheels[0]),
+            _ => Response::file(request, &wheels[1]),
+        }
+    });
+    let home = Folder::new();
+    let settings = settings(&server, &home.0);
+    let first = pull(&settings, "pypi:tiny").unwrap();
+    assert_eq!(update(&settings, "pypi:tiny").unwrap(), first);
+    assert_eq!((server.count("/simple/"), server.count(".whl")), (2, 1), "nothing is downloaded again");
+    released.store(2, Ordering::Relaxed);
+    let second = update(&settings, "pypi:tiny").unwrap();
+    assert_eq!(std::fs::read(&second).unwrap(), new);
+    let requests = server.count("");
+    assert_eq!(pull(&settings, "pypi:tiny").unwrap(), second);
+    assert_eq!(update(&settings, "pypi:tiny==1.0").unwrap(), first);
+    assert_eq!(server.count(""), requests, "a version does not change");
 }
 
 #[test]
