@@ -2,29 +2,20 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use siskin::serving::{
-    Engine, EngineOptions, GenerationEvent, GenerationStream, ModelId, PromptInput, SchedulingOptions,
-    ServedModelOptions, StreamEnd,
-};
+use siskin::serving::{GenerationEvent, GenerationStream, PromptInput, StreamEnd};
 use siskin::template::Message;
 use siskin::{Error, Result};
 
+use crate::completion::Completion;
 use crate::encoder::{results, texts};
 use crate::errors::IntoPyResult;
 use crate::generation_options::GenerationOptions;
 use crate::locks::lock;
 use crate::model::PyModel;
-use crate::stream::Completion;
+use crate::model_engine::ModelEngine;
 
 /// How many prompts are in the engine at the same time.
 const WINDOW: usize = 32;
-
-/// An engine with one model.
-#[derive(Clone)]
-pub(crate) struct ModelEngine {
-    engine: Engine,
-    model: ModelId,
-}
 
 impl PyModel {
     fn engine(&self) -> Result<ModelEngine> {
@@ -32,13 +23,7 @@ impl PyModel {
         if let Some(engine) = &*slot {
             return Ok(engine.clone());
         }
-        let engine =
-            Engine::new(EngineOptions { threads: self.model.threads(), ..EngineOptions::default() })?;
-        let scheduling = SchedulingOptions { max_running: WINDOW, ..SchedulingOptions::default() };
-        let mut options = ServedModelOptions { scheduling, ..ServedModelOptions::default() };
-        options.session.context = self.context;
-        let model = engine.add_model(&self.model, &options)?;
-        Ok(slot.insert(ModelEngine { engine, model }).clone())
+        Ok(slot.insert(ModelEngine::new(&self.model, self.context, WINDOW)?).clone())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Calls that compute release the GIL, and end when Ctrl-C is pressed: within a token while text is generated, and within
 //! a batch otherwise.
 
+mod completion;
 mod encoder;
 mod engine;
 mod errors;
@@ -11,8 +12,10 @@ mod interrupt;
 mod json;
 mod locks;
 mod model;
+mod model_engine;
 mod open;
 mod progress;
+mod responses;
 mod score;
 mod seq2seq;
 mod session;
@@ -28,8 +31,8 @@ fn _siskin(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<model::PyModel>()?;
     module.add_class::<session::PySession>()?;
-    module.add_class::<stream::TextStream>()?;
-    module.add_class::<stream::Completion>()?;
+    module.add_class::<stream::PyTextStream>()?;
+    module.add_class::<completion::Completion>()?;
     module.add_function(wrap_pyfunction!(open::load, module)?)?;
     module.add_function(wrap_pyfunction!(open::pull, module)?)?;
     module.add_function(wrap_pyfunction!(open::convert, module)?)?;

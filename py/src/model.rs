@@ -9,12 +9,13 @@ use siskin::speech::Transcriber;
 use siskin::tokenizer::{DecodeOptions, EncodeOptions};
 use siskin::{CancelHandle, Encoder, Error, Model, Result, Seq2Seq, Session, SessionOptions};
 
-use crate::engine::ModelEngine;
 use crate::errors::IntoPyResult;
 use crate::generation_options::GenerationOptions;
 use crate::interrupt;
 use crate::locks::lock;
-use crate::session::{PySession, ResponsePrompt, messages, respond};
+use crate::model_engine::ModelEngine;
+use crate::responses::{messages, respond};
+use crate::session::{PySession, ResponsePrompt};
 
 /// An open model. Which of its methods work depends on what it was trained for.
 #[pyclass(frozen, module = "siskin", name = "Model")]
@@ -241,7 +242,19 @@ impl PyModel {
         self.model.config().width
     }
 
-    /// The tokens that end a text.
+    /// The token that begins a text (BOS), if the tokenizer has one.
+    #[getter]
+    fn bos_token(&self) -> Option<u32> {
+        self.model.tokenizer().ok()?.bos()
+    }
+
+    /// The token that ends a text (EOS), if the tokenizer has one.
+    #[getter]
+    fn eos_token(&self) -> Option<u32> {
+        self.model.tokenizer().ok()?.eos()
+    }
+
+    /// All tokens that end a text.
     #[getter]
     fn end_tokens(&self) -> Vec<u32> {
         self.model.end_ids().to_vec()

@@ -1,82 +1,24 @@
-//! Generated text, in pieces or whole.
+//! Generated text, in pieces.
 
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
-use siskin::template::Message;
+use pyo3::types::PyTuple;
 
+use crate::completion::Completion;
 use crate::errors::IntoPyResult;
-use crate::json::from_json;
 use crate::session::{Piece, PySession};
 
-/// The response to a prompt.
-#[pyclass(frozen, module = "siskin")]
-pub(crate) struct Completion {
-    /// The text.
-    #[pyo3(get)]
-    text: String,
-    /// Why it ended: `eos`, `stop`, `length` or `context`.
-    #[pyo3(get)]
-    finish_reason: &'static str,
-    /// The number of generated tokens.
-    #[pyo3(get)]
-    tokens: usize,
-    message: Message,
-}
-
-impl Completion {
-    pub(crate) fn new(
-        text: String,
-        finish_reason: &'static str,
-        tokens: usize,
-        message: Option<Message>,
-    ) -> Self {
-        let message = message.unwrap_or_else(|| Message::new("assistant", text.as_str()));
-        Self { text, finish_reason, tokens, message }
-    }
-}
-
-#[pymethods]
-impl Completion {
-    /// What the model thought before it responded; `None` if it did not.
-    #[getter]
-    fn reasoning(&self) -> Option<&str> {
-        self.message.reasoning_content.as_deref()
-    }
-
-    /// The assistant's message in OpenAI's form, with its tool calls.
-    #[getter]
-    fn message<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        from_json(py, &self.message.to_json().to_string())
-    }
-
-    /// The tool calls in OpenAI's form.
-    #[getter]
-    fn tool_calls<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.message(py)?.call_method1("get", ("tool_calls", PyList::empty(py)))
-    }
-
-    fn __str__(&self) -> &str {
-        &self.text
-    }
-
-    fn __repr__(&self) -> String {
-        let Self { text, finish_reason, tokens, .. } = self;
-        format!("Completion(text={text:?}, finish_reason={finish_reason:?}, tokens={tokens})")
-    }
-}
-
 /// The pieces of a response, as they are generated. A loop that is left early ends the response there.
-#[pyclass(frozen, module = "siskin")]
-pub(crate) struct TextStream {
+#[pyclass(frozen, module = "siskin", name = "TextStream")]
+pub(crate) struct PyTextStream {
     session: Py<PySession>,
     turn: u64,
     /// The response, once it has ended.
     completion: OnceLock<Py<Completion>>,
 }
 
-impl TextStream {
+impl PyTextStream {
     pub(crate) fn new(session: Py<PySession>, turn: u64) -> Self {
         Self { session, turn, completion: OnceLock::new() }
     }
@@ -94,7 +36,7 @@ impl TextStream {
 }
 
 #[pymethods]
-impl TextStream {
+impl PyTextStream {
     fn __iter__(this: Py<Self>) -> Py<Self> {
         this
     }
@@ -129,7 +71,7 @@ impl TextStream {
     /// Why the response ended; `None` until it has.
     #[getter]
     fn finish_reason(&self) -> Option<&'static str> {
-        Some(self.completion.get()?.get().finish_reason)
+        Some(self.completion.get()?.get().finish_reason())
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -142,7 +84,7 @@ impl TextStream {
     }
 }
 
-impl Drop for TextStream {
+impl Drop for PyTextStream {
     fn drop(&mut self) {
         if self.completion.get().is_none() {
             // Another call has ended it otherwise.

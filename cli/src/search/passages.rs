@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Passage>> {
         false => read_file(path, &mut passages)?,
     }
     if passages.is_empty() {
-        let message = "there is no text; hidden, binary and large files are skipped";
+        let message = "contains no text; hidden, binary and large files are skipped";
         return Err(Error::new(ErrorKind::Missing, path.display().to_string(), message));
     }
     Ok(passages)

@@ -14,11 +14,18 @@ __all__ = ["SiskinLM"]
 
 @register_model("siskin")
 class SiskinLM(TemplateLM):  # type: ignore[misc]
-    """Runs a model in this process."""
+    """Runs a model in this process. As with the harness's own models, texts get no BOS token unless `add_bos_token` is set."""
 
-    def __init__(self, model: str, max_gen_toks: int = 256, batch_size: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        model: str,
+        max_gen_toks: int = 256,
+        add_bos_token: bool = False,
+        batch_size: Any = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        self.max_gen_toks = int(max_gen_toks)
+        self.max_gen_toks, self.add_bos_token = int(max_gen_toks), bool(add_bos_token)
         for ignored in ("device", "max_batch_size"):
             options.pop(ignored, None)
         self.model = load(model, **options)
@@ -26,19 +33,21 @@ class SiskinLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
-        return self.model.end_tokens[0]
+        eos = self.model.eos_token
+        return eos if eos is not None else self.model.end_tokens[0]
 
     @property
     def prefix_token_id(self) -> int:
-        start = self.model.encode("")
-        return start[0] if start else self.eot_token_id
+        bos = self.model.bos_token
+        return bos if bos is not None else self.eot_token_id
 
     @property
     def tokenizer_name(self) -> str:
         return self.model.name.replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        return self.model.encode(string, add_special_tokens=add_special_tokens is not False)
+        special = self.add_bos_token if add_special_tokens is None else add_special_tokens
+        return self.model.encode(string, add_special_tokens=special)
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any

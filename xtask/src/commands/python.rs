@@ -1,7 +1,6 @@
 //! `python`: the Python package, tested as users have it.
 
 use super::model;
-use super::test::Extent;
 use crate::shell::{Result, built, c_library, program, root, run};
 use crate::{Subcommand, tools};
 use std::fs;
@@ -21,12 +20,12 @@ const WHEEL_PACKAGES: [&str; 4] =
 const WHEEL_BYTES: u64 = 6 << 20;
 
 fn python(arguments: &[String]) -> Result {
-    let extent = match arguments {
-        [] => Extent::Usual,
-        [name] if name == "wheel" => Extent::All,
+    let as_wheel = match arguments {
+        [] => false,
+        [name] if name == "wheel" => true,
         _ => return Err("usage: cargo xtask python [wheel]".to_owned()),
     };
-    check(&need_tools()?, extent)
+    check(&need_tools()?, as_wheel)
 }
 
 /// Returns a Python with what the tests need.
@@ -44,21 +43,18 @@ fn install(python: &Path, packages: &[&str]) -> Result {
     run(program(python, &pip).args(packages))
 }
 
-/// Tests the package from the test build, and with [`Extent::All`] as a wheel.
-pub(super) fn check(python: &Path, extent: Extent) -> Result {
+/// Tests the package from the test build, or as a wheel.
+pub(super) fn check(python: &Path, as_wheel: bool) -> Result {
     types(python)?;
-    match extent {
-        Extent::Usual => tests(python, Some(&staged()?)),
-        Extent::All => {
-            let wheel = wheel()?;
-            let clean = tools::python("python-wheel")?;
-            install(&clean, &TEST_PACKAGES)?;
-            let wheel = wheel.display().to_string();
-            install(&clean, &["--force-reinstall", "--no-deps", &wheel])?;
-            tests(&clean, None)?;
-            run(&mut program(&clean, &["-m", "mypy.stubtest", "siskin._siskin"]))
-        }
+    if !as_wheel {
+        return tests(python, Some(&staged()?));
     }
+    let wheel = wheel()?.display().to_string();
+    let clean = tools::python("python-wheel")?;
+    install(&clean, &TEST_PACKAGES)?;
+    install(&clean, &["--force-reinstall", "--no-deps", &wheel])?;
+    tests(&clean, None)?;
+    run(&mut program(&clean, &["-m", "mypy.stubtest", "siskin._siskin"]))
 }
 
 fn types(python: &Path) -> Result {

@@ -31,7 +31,7 @@ enum Outcome {
 
 /// How many tests are run.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Extent {
+enum Extent {
     /// One of each set of redundant cases.
     Usual,
     All,
@@ -68,7 +68,7 @@ const STEPS: [Step; 23] = [
     Step { name: "android", budget: 240, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "hub", budget: 40, run: |_| where_possible(hub::need_tools, |python| hub::check(&python)) },
-    Step { name: "python", budget: 90, run: |extent| where_possible(python::need_tools, |python| python::check(&python, extent)) },
+    Step { name: "python", budget: 90, run: |extent| where_possible(python::need_tools, |python| python::check(&python, extent == Extent::All)) },
     Step { name: "serve", budget: 130, run: |extent| where_possible(|| serve::need_tools(extent == Extent::All), |tools| serve::check(&tools)) },
     Step { name: "chat-page", budget: 80, run: chat_page },
     Step { name: "operation", budget: 90, run: operation },
