@@ -1,9 +1,10 @@
 //! A GGUF file as a source.
 
-use super::gguf::{Gguf, GgufValue, TensorInfo};
+use super::gguf::{Gguf, GgufPart, GgufValue, TensorInfo};
 use super::gguf_tensor::{floats, source_tensor};
 use super::{ModelSource, SourceFormat, SourceTensor, gguf_sentence, names, tokenizer_gguf};
 use serde_json::{Map, Number, Value};
+use siskin_format::file::Bytes;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::arch::{ConfigReader, Family, FamilyDescriptor, TensorTransform};
 use std::collections::HashMap;
@@ -29,6 +30,16 @@ pub(crate) const FACTORS: &[(&str, &str)] = &[
     ("rope_factors_long.weight", "rope.long_factor"),
     ("rope_factors_short.weight", "rope.short_factor"),
 ];
+
+/// Returns true if it takes more than the first bytes of a GGUF file to open it without the data of its weights. False for
+/// bytes that are not the start of one.
+pub fn needs_longer_head(head: &[u8]) -> bool {
+    let is_factor = |name: &str| FACTORS.iter().any(|(tensor, _)| *tensor == name);
+    match GgufPart::head_bytes(&Bytes::new(head.to_vec()), &is_factor) {
+        Ok(needed) => needed.is_none_or(|needed| needed > head.len() as u64),
+        Err(_) => false,
+    }
+}
 
 fn location(path: &Path) -> String {
     path.display().to_string()

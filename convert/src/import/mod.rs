@@ -23,6 +23,7 @@ pub mod tokenizer_json;
 
 pub(crate) use gguf_sentence::BIDIRECTIONAL;
 pub(crate) use gguf_source::FACTORS;
+pub use gguf_source::needs_longer_head;
 pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 
 use serde_json::{Map, Value};

@@ -8,11 +8,13 @@ pub(super) struct GgufCursor<'a> {
     pub(super) bytes: &'a Bytes,
     view: &'a [u8],
     pub(super) offset: usize,
+    /// Whether a field was not within the bytes.
+    pub(super) ran_out: bool,
 }
 
 impl<'a> GgufCursor<'a> {
     pub(super) fn new(bytes: &'a Bytes) -> Self {
-        Self { bytes, view: bytes, offset: 0 }
+        Self { bytes, view: bytes, offset: 0, ran_out: false }
     }
 
     pub(super) fn remaining(&self) -> usize {
@@ -22,6 +24,7 @@ impl<'a> GgufCursor<'a> {
     /// Returns the next `length` bytes.
     pub(super) fn take(&mut self, length: usize, location: &str) -> Result<&'a [u8]> {
         if length > self.remaining() {
+            self.ran_out = true;
             return Err(Error::corrupt(
                 location,
                 format!(
@@ -56,9 +59,10 @@ impl<'a> GgufCursor<'a> {
         self.bounded(count, least, location)
     }
 
-    pub(super) fn bounded(&self, count: u64, least: usize, location: &str) -> Result<usize> {
+    pub(super) fn bounded(&mut self, count: u64, least: usize, location: &str) -> Result<usize> {
         let max_count = self.remaining() / least.max(1);
         usize::try_from(count).ok().filter(|&count| count <= max_count).ok_or_else(|| {
+            self.ran_out = true;
             Error::corrupt(
                 location,
                 format!("declares {count} entries, but the rest of the file can hold at most {max_count}"),

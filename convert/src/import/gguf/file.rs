@@ -48,23 +48,51 @@ struct Entry {
 impl GgufPart {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &Bytes) -> Result<Self> {
-        let mut cursor = GgufCursor::new(bytes);
-        let version = read_version(&mut cursor)?;
-        let tensor_count = cursor.u64("header.tensor_count")?;
-        let pair_count = cursor.count(13, "header.metadata_count")?;
-        let metadata = read_metadata(&mut cursor, pair_count)?;
-        let tensor_count = cursor.bounded(tensor_count, 24, "header.tensor_count")?;
-        let entries = read_entries(&mut cursor, tensor_count)?;
-        let alignment = read_alignment(&metadata)?;
-        let data_start = (cursor.offset as u64).next_multiple_of(alignment);
+        let FileHead { version, metadata, entries, alignment, data_start } =
+            read_head(&mut GgufCursor::new(bytes))?;
         let tensors = place_tensors(bytes, entries, alignment, data_start)?;
         Ok(Self { version, metadata, tensors })
+    }
+
+    /// Returns how many of a file's bytes hold all that precedes the data of tensors, and the data of those that are
+    /// `included`; `None` if `start`, the first bytes of the file, ends before the data.
+    pub(crate) fn head_bytes(start: &Bytes, included: &dyn Fn(&str) -> bool) -> Result<Option<u64>> {
+        let mut cursor = GgufCursor::new(start);
+        let head = match read_head(&mut cursor) {
+            Err(_) if cursor.ran_out => return Ok(None),
+            head => head?,
+        };
+        let included = head.entries.iter().filter(|entry| included(&entry.name));
+        let ends =
+            included.map(|entry| head.data_start.saturating_add(entry.offset).saturating_add(entry.length));
+        Ok(Some(ends.max().unwrap_or(0).max(head.data_start)))
     }
 
     /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
+}
+
+/// All that precedes the data of tensors.
+struct FileHead {
+    version: u32,
+    metadata: Vec<(String, GgufValue)>,
+    entries: Vec<Entry>,
+    alignment: u64,
+    data_start: u64,
+}
+
+fn read_head(cursor: &mut GgufCursor<'_>) -> Result<FileHead> {
+    let version = read_version(cursor)?;
+    let tensor_count = cursor.u64("header.tensor_count")?;
+    let pair_count = cursor.count(13, "header.metadata_count")?;
+    let metadata = read_metadata(cursor, pair_count)?;
+    let tensor_count = cursor.bounded(tensor_count, 24, "header.tensor_count")?;
+    let entries = read_entries(cursor, tensor_count)?;
+    let alignment = read_alignment(&metadata)?;
+    let data_start = (cursor.offset as u64).next_multiple_of(alignment);
+    Ok(FileHead { version, metadata, entries, alignment, data_start })
 }
 
 fn read_version(cursor: &mut GgufCursor<'_>) -> Result<u32> {

@@ -50,6 +50,24 @@ fn reads_what_was_written() {
 }
 
 #[test]
+fn the_head_ends_where_the_data_starts() {
+    let whole = file(&[("a", 0), ("b", 32)]);
+    let data = whole.len() as u64 - 64;
+    let head = |length: usize, included: &dyn Fn(&str) -> bool| {
+        GgufPart::head_bytes(&Bytes::new(whole[..length].to_vec()), included)
+    };
+    for length in 0..whole.len() {
+        let found = head(length, &|_| false).unwrap();
+        assert!(found.is_none_or(|end| end == data), "{length}: {found:?}");
+        // Only the padding before the data may be missing.
+        assert!(found.is_some() || length < data as usize && found.is_none(), "{length}");
+    }
+    assert_eq!(head(whole.len(), &|name| name == "a").unwrap(), Some(data + 32));
+    assert_eq!(head(whole.len(), &|name| name == "b").unwrap(), Some(data + 64));
+    assert!(GgufPart::head_bytes(&Bytes::new(b"GGML0000".to_vec()), &|_| false).is_err());
+}
+
+#[test]
 fn rejects_what_is_wrong() {
     let mut big_endian = file(&[]);
     big_endian[4..8].copy_from_slice(&3u32.to_be_bytes());
