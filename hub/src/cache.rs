@@ -1,5 +1,6 @@
 //! The models of the cache: finding, listing and removing them.
 
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -75,6 +76,13 @@ impl ModelFolders {
             _ => None,
         };
         Ok(Some(PulledModel { path, pinned: Some(record.name.parse()?), sha256 }))
+    }
+
+    /// Returns the files of a record that are there, by path.
+    pub(crate) fn files_of(&self, record: &PullRecord) -> Vec<(String, Metadata)> {
+        let file =
+            |path: &String| Some((path.clone(), self.files.find(&record.version, path)?.metadata().ok()?));
+        record.files.paths().iter().filter_map(file).collect()
     }
 
     /// Records a model whose files are there.
@@ -160,13 +168,12 @@ fn add(models: &mut Vec<CachedModel>, folders: &ModelFolders, record: &PullRecor
     let Some(name) = model.pinned.filter(|name| models.iter().all(|known| known.name != *name)) else {
         return;
     };
-    let paths = record.files.paths().iter().filter_map(|path| folders.files.find(&record.version, path));
-    let all: Vec<_> = paths.filter_map(|path| path.metadata().ok()).collect();
+    let all = folders.files_of(record);
     models.push(CachedModel {
         name,
         path: model.path,
-        bytes: all.iter().map(std::fs::Metadata::len).sum(),
-        modified: all.first().and_then(|metadata| metadata.modified().ok()),
+        bytes: all.iter().map(|(_, metadata)| metadata.len()).sum(),
+        modified: all.first().and_then(|(_, metadata)| metadata.modified().ok()),
     });
 }
 

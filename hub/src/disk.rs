@@ -7,6 +7,11 @@ use siskin_format::{Error, ErrorKind, Result};
 /// Free space that is kept on the disk.
 const MARGIN: u64 = 64 << 20;
 
+/// Adds sizes, which servers may claim to be anything.
+pub(crate) fn sum(sizes: impl Iterator<Item = u64>) -> u64 {
+    sizes.fold(0, u64::saturating_add)
+}
+
 /// Fails if the disk of a file has no room for `bytes` more.
 pub(crate) fn check_space(path: &Path, bytes: u64) -> Result<()> {
     match available(path.parent().unwrap_or(path)) {

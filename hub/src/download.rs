@@ -12,12 +12,12 @@ use ureq::http::Response;
 
 use crate::digest::{FileDigest, FileHasher};
 use crate::disk;
-use crate::journal::Journal;
+use crate::journal::{Journal, arrived_bytes};
 use crate::store::RepositoryFolder;
 use crate::transport::{GetRequest, Transport, refused};
 
 /// The bytes of a request.
-const PIECE: u64 = 16 << 20;
+pub(crate) const PIECE: u64 = 16 << 20;
 const CONNECTIONS: usize = 4;
 /// How many requests in a row may bring nothing.
 const MAX_ATTEMPTS: u32 = 6;
@@ -84,7 +84,7 @@ pub(crate) fn download(
 
 impl RemoteContent {
     /// Returns the name of the blob, which is that of the digest in the end.
-    fn blob_name(&self) -> String {
+    pub(crate) fn blob_name(&self) -> String {
         match self {
             Self::Digest(digest) => digest.to_string(),
             Self::Tag(_) => "unverified".to_owned(),
@@ -107,8 +107,17 @@ impl RemoteFile {
         ["", ".siskin-part"].iter().any(|end| folder.has_blob(&format!("{name}{end}")))
     }
 
+    /// Returns how many of its bytes are in a repository.
+    pub(crate) fn arrived_bytes(&self, folder: &RepositoryFolder) -> u64 {
+        let name = self.content.blob_name();
+        match folder.has_blob(&name) {
+            true => self.bytes,
+            false => arrived_bytes(&folder.blob_path(&name), &self.identity(), self.bytes),
+        }
+    }
+
     /// Returns what must not change between two parts of a download.
-    fn identity(&self) -> String {
+    pub(crate) fn identity(&self) -> String {
         match &self.content {
             RemoteContent::Digest(digest) => digest.to_string(),
             RemoteContent::Tag(tag) => format!("{} {}", self.url, tag.as_deref().unwrap_or_default()),
@@ -122,10 +131,12 @@ impl RemoteFile {
 }
 
 /// What the connections of a download share.
-struct Transfer<'a> {
+pub(crate) struct Transfer<'a> {
     transport: &'a Transport,
     remote: &'a RemoteFile,
     journal: &'a Journal,
+    /// Whether the whole file is not taken from a server without ranges.
+    needs_ranges: bool,
     state: Mutex<TransferState>,
     /// Signaled when bytes have arrived, and when a connection ends.
     arrived: Condvar,
@@ -142,14 +153,26 @@ struct TransferState {
 }
 
 impl<'a> Transfer<'a> {
-    fn new(transport: &'a Transport, remote: &'a RemoteFile, journal: &'a Journal) -> Self {
+    pub(crate) fn new(transport: &'a Transport, remote: &'a RemoteFile, journal: &'a Journal) -> Self {
         // What nothing identifies must come in one piece.
         let piece = if remote.content == RemoteContent::Tag(None) { remote.bytes } else { PIECE };
         let mut missing = journal.arrived().missing(remote.bytes, piece);
         missing.reverse();
         let state =
             TransferState { missing, stream: None, running: CONNECTIONS, error: None, is_canceled: false };
-        Self { transport, remote, journal, state: Mutex::new(state), arrived: Condvar::new() }
+        Self {
+            transport,
+            remote,
+            journal,
+            needs_ranges: false,
+            state: Mutex::new(state),
+            arrived: Condvar::new(),
+        }
+    }
+
+    /// Fails instead of taking the whole file from a server without ranges.
+    pub(crate) fn of_ranges_only(self) -> Self {
+        Self { needs_ranges: true, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, TransferState> {
@@ -229,7 +252,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// Downloads a range, with as many requests as it takes.
-    fn fetch(&self, mut range: Range<u64>) -> Result<()> {
+    pub(crate) fn fetch(&self, mut range: Range<u64>) -> Result<()> {
         let (mut attempts, mut pause) = (0, FIRST_PAUSE);
         while !range.is_empty() {
             let before = range.start;
@@ -294,6 +317,9 @@ impl<'a> Transfer<'a> {
             200 if self.has_other_length(&response) => {
                 let message = "the file has another length now; download it again";
                 Err(Failure::Final(Error::new(ErrorKind::Integrity, self.remote.place(), message)))
+            }
+            200 if self.needs_ranges => {
+                Err(Failure::Final(Error::unsupported(self.remote.place(), "the server sends no ranges")))
             }
             // A server without ranges sends all: what has arrived is skipped.
             200 => match self.take_stream(range) {

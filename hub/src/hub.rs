@@ -15,7 +15,7 @@ use crate::url::origin;
 
 /// The sources of models, and the cache.
 pub struct Hub {
-    settings: HubSettings,
+    pub(crate) settings: HubSettings,
     aliases: AliasTable,
 }
 
@@ -65,9 +65,7 @@ impl Hub {
     /// [`ErrorKind::State`] if it would have to be downloaded offline; [`ErrorKind::Canceled`] if `progress` ended it.
     pub fn pull(&self, name: &ModelName, progress: &mut DownloadProgress<'_>) -> Result<PulledModel> {
         match name {
-            ModelName::Path(path) => self.find(name)?.ok_or_else(|| {
-                Error::new(ErrorKind::Missing, path.display().to_string(), "no such file or directory")
-            }),
+            ModelName::Path(_) => self.find(name)?.ok_or_else(|| missing_path(name)),
             ModelName::Alias(name) => {
                 let alias = self.alias(name)?;
                 check(&alias, self.pull_remote(&alias.model, progress)?)
@@ -193,7 +191,7 @@ impl Hub {
         self.aliases.remove(name)
     }
 
-    fn alias(&self, name: &str) -> Result<Alias> {
+    pub(crate) fn alias(&self, name: &str) -> Result<Alias> {
         self.aliases.find(name)?.ok_or_else(|| {
             let message = "no such model; `siskin list --aliases` shows the short names";
             Error::new(ErrorKind::Missing, name, message)
@@ -201,7 +199,7 @@ impl Hub {
     }
 
     /// Returns the folders of the source of a model.
-    fn folders(&self, model: &RemoteModel) -> ModelFolders {
+    pub(crate) fn folders(&self, model: &RemoteModel) -> ModelFolders {
         let plain = |text: &str| text.replace(['/', ':'], "--");
         match model {
             RemoteModel::HuggingFace { repository, .. } => {
@@ -222,7 +220,7 @@ impl Hub {
     }
 
     /// Fails offline, where `state` is why the source is needed.
-    fn need_network(&self, model: &RemoteModel, state: &str) -> Result<()> {
+    pub(crate) fn need_network(&self, model: &RemoteModel, state: &str) -> Result<()> {
         match self.settings.offline {
             false => Ok(()),
             true => {
@@ -231,6 +229,10 @@ impl Hub {
             }
         }
     }
+}
+
+pub(crate) fn missing_path(name: &ModelName) -> Error {
+    Error::new(ErrorKind::Missing, name.to_string(), "no such file or directory")
 }
 
 /// Returns a model if it has the bytes that an alias means.
@@ -251,7 +253,7 @@ fn check(alias: &Alias, model: PulledModel) -> Result<PulledModel> {
 }
 
 /// Returns the pinned name of what a name meant when it was pulled last; `None` if it was not.
-fn pinned(model: &RemoteModel, folders: &ModelFolders) -> Option<RemoteModel> {
+pub(crate) fn pinned(model: &RemoteModel, folders: &ModelFolders) -> Option<RemoteModel> {
     match model {
         RemoteModel::Https { .. } => Some(model.clone()),
         RemoteModel::Pypi { package, version, member } => Some(RemoteModel::Pypi {

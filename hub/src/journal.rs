@@ -42,14 +42,9 @@ impl Journal {
     /// Opens the download to `path`, whose extension `.siskin-part` is added, or begins it. What a download of another
     /// digest or length left is replaced.
     pub(crate) fn open(path: &Path, digest: &str, bytes: u64) -> Result<Self> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let bytes_path = path.with_file_name(format!("{name}.siskin-part"));
-        let journal_path = path.with_file_name(format!("{name}.siskin-journal"));
+        let [bytes_path, journal_path] = paths(path);
         let header = Header { digest: digest.to_owned(), bytes };
-        let arrived = match bytes_path.exists() {
-            true => read(&journal_path, &header).unwrap_or_default(),
-            false => RangeSet::default(),
-        };
+        let arrived = arrived(path, &header);
         let begin = || -> io::Result<(File, File)> {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).open(&bytes_path)?;
@@ -122,6 +117,26 @@ impl Journal {
 
     fn failed(&self, error: &io::Error) -> Error {
         Error::io(self.bytes_path.display().to_string(), error)
+    }
+}
+
+/// Returns how many bytes of a download to `path` have arrived, without opening it.
+pub(crate) fn arrived_bytes(path: &Path, digest: &str, bytes: u64) -> u64 {
+    arrived(path, &Header { digest: digest.to_owned(), bytes }).count()
+}
+
+/// Returns the file of bytes and the journal of a download to `path`.
+fn paths(path: &Path) -> [PathBuf; 2] {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    [".siskin-part", ".siskin-journal"].map(|end| path.with_file_name(format!("{name}{end}")))
+}
+
+/// Returns what has arrived of a download to `path`.
+fn arrived(path: &Path, header: &Header) -> RangeSet {
+    let [bytes_path, journal_path] = paths(path);
+    match bytes_path.exists() {
+        true => read(&journal_path, header).unwrap_or_default(),
+        false => RangeSet::default(),
     }
 }
 

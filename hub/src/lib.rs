@@ -9,10 +9,12 @@ mod env;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod head;
 mod hub;
 mod journal;
 mod name;
 mod pick;
+mod plan;
 mod ranges;
 mod record;
 mod source;
@@ -25,5 +27,7 @@ pub use cache::{CachedModel, PulledModel};
 pub use digest::FileDigest;
 pub use download::DownloadProgress;
 pub use env::HubSettings;
+pub use head::NeedsLongerHead;
 pub use hub::Hub;
 pub use name::{ModelName, RemoteModel};
+pub use plan::{ModelHead, PlannedFile, PullPlan};

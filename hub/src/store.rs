@@ -180,13 +180,18 @@ impl RepositoryFolder {
 
     /// Returns the path of a blob, and creates its folder.
     pub(crate) fn blob(&self, name: &str) -> Result<PathBuf> {
-        let path = self.folder.join("blobs").join(name);
+        let path = self.blob_path(name);
         create_parent(&path).map_err(|error| Error::io(path.display().to_string(), &error))?;
         Ok(path)
     }
 
+    /// Returns the path of a blob.
+    pub(crate) fn blob_path(&self, name: &str) -> PathBuf {
+        self.folder.join("blobs").join(name)
+    }
+
     pub(crate) fn has_blob(&self, name: &str) -> bool {
-        self.folder.join("blobs").join(name).exists()
+        self.blob_path(name).exists()
     }
 
     /// Links a blob into the snapshot of a version.

@@ -4,6 +4,8 @@
 
 #[path = "hub/hugging_face.rs"]
 mod hugging_face;
+#[path = "hub/plan.rs"]
+mod plan;
 #[path = "hub/processes.rs"]
 mod processes;
 #[path = "hub/pypi.rs"]

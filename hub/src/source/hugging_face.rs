@@ -1,6 +1,7 @@
 //! Models in repositories of the Hugging Face hub, or of a mirror.
 
 use serde::Deserialize;
+use serde_json::Value;
 use siskin_format::{Error, Result};
 
 use super::FoundModel;
@@ -15,10 +16,15 @@ use crate::url::{check_setting, escape_path};
 /// The maximum size of the list of files.
 const MAX_LIST_BYTES: u64 = 64 << 20;
 
+/// The maximum length of the name of a license.
+const MAX_LICENSE_BYTES: usize = 200;
+
 /// A revision of a repository.
 pub(crate) struct Revision {
     /// The commit that a branch or tag names now.
     pub(crate) commit: String,
+    /// The license that its authors state.
+    pub(crate) license: Option<String>,
     files: Vec<RepositoryFile>,
 }
 
@@ -33,6 +39,11 @@ struct RevisionInfo {
     sha: String,
     #[serde(default)]
     siblings: Vec<Sibling>,
+    /// The header of its README.
+    #[serde(default, rename = "cardData")]
+    card: Value,
+    #[serde(default)]
+    tags: Value,
 }
 
 #[derive(Deserialize)]
@@ -74,8 +85,9 @@ impl Revision {
         if info.sha.len() != 40 || !info.sha.bytes().all(|c| c.is_ascii_hexdigit()) {
             return Err(Error::corrupt("sha", format!("`{}` is not a commit", info.sha)));
         }
+        let license = info.license();
         let files = info.siblings.into_iter().filter_map(|sibling| sibling.file().transpose());
-        Ok(Self { commit: info.sha, files: files.collect::<Result<_>>()? })
+        Ok(Self { commit: info.sha, license, files: files.collect::<Result<_>>()? })
     }
 
     /// Returns the model of the revision.
@@ -104,6 +116,26 @@ impl Revision {
             version: Some(self.commit.clone()),
             files: files.collect(),
             picked,
+        })
+    }
+}
+
+impl RevisionInfo {
+    /// Returns the license: of the header of the README, or of a tag `license:…`.
+    fn license(&self) -> Option<String> {
+        let stated = match &self.card["license"] {
+            Value::String(name) => Some(name.clone()),
+            Value::Array(names) => {
+                let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                Some(names.join(", "))
+            }
+            _ => None,
+        };
+        let tags = self.tags.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let license =
+            stated.or_else(|| tags.filter_map(|tag| tag.strip_prefix("license:")).next().map(str::to_owned));
+        license.filter(|name| {
+            (1..=MAX_LICENSE_BYTES).contains(&name.len()) && !name.chars().any(char::is_control)
         })
     }
 }

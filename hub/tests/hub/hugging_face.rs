@@ -10,7 +10,7 @@ use siskin_hub::{Hub, HubSettings};
 use crate::server::{Request, Response, Server};
 use crate::{Folder, hex, noise, pull, settings, update};
 
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// The name of a Git blob with these bytes.
 fn git_blob(bytes: &[u8]) -> String {
@@ -22,7 +22,7 @@ fn git_blob(bytes: &[u8]) -> String {
 }
 
 /// The files of a repository: large ones are those of more than 1,000 bytes.
-fn repository(
+pub(crate) fn repository(
     files: &'static [(&'static str, usize)],
     change: impl Fn(&Request, Response) -> Response + Send + Sync + 'static,
 ) -> Server {
