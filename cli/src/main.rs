@@ -30,6 +30,7 @@ mod lora;
 mod manual;
 mod memory;
 mod model_name;
+mod model_summary;
 mod options;
 mod output;
 mod perplexity;
@@ -40,6 +41,7 @@ mod run;
 mod scores;
 mod search;
 mod serve;
+mod show;
 mod structured_output;
 mod suggestions;
 mod summarize;
@@ -86,6 +88,7 @@ enum Command {
     Transcribe(transcribe::Args),
     Serve(serve::Args),
     Pull(pull::Args),
+    Show(show::Args),
     #[command(alias = "ls")]
     List(list::Args),
     #[command(alias = "remove")]
@@ -131,6 +134,7 @@ fn main() -> ExitCode {
         Command::Transcribe(args) => transcribe::command(args, &open),
         Command::Serve(args) => serve::command(args, &open),
         Command::Pull(args) => pull::command(args, &open),
+        Command::Show(args) => show::command(args, &open),
         Command::List(args) => list::command(args),
         Command::Rm(args) => remove::command(args, &open),
         Command::Alias(args) => alias::command(args, &open),

@@ -3,6 +3,7 @@
 use crate::model_name;
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output;
+use crate::show::{self, Preview};
 use serde_json::json;
 use siskin::Result;
 use siskin_hub::{FileDigest, Hub, ModelName, PulledModel};
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Ask the source what a branch, a tag or a package without a version means now, and download what is new
     #[arg(long)]
     update: bool,
+    /// Show what would be downloaded, as `siskin show` does
+    #[arg(long, conflicts_with = "update")]
+    dry_run: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -28,9 +32,12 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let hub = model_name::hub();
+    if args.dry_run {
+        return show::show(&hub, &args.model, args.json, open);
+    }
     let pulled = match args.update {
         true => update(&hub, &args.model, open.quiet)?,
-        false => model_name::pull(&hub, &args.model, open.quiet)?,
+        false => pull(&hub, &args.model, open)?,
     };
     let path = pulled.path.display().to_string();
     if args.json {
@@ -39,6 +46,15 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return output::json(&json!({"name": name, "path": path, "sha256": digest}));
     }
     output::line(path)
+}
+
+/// Returns a model. What is downloaded is announced, and refused if this machine cannot hold it.
+fn pull(hub: &Hub, name: &ModelName, open: &OpenArgs) -> Result<PulledModel> {
+    if let Some(found) = hub.find(name)? {
+        return Ok(found);
+    }
+    Preview::new(hub, name, open)?.announce(open.quiet)?;
+    model_name::pull(hub, name, open.quiet)
 }
 
 /// Returns what a name means at its source, and says so if that is what is in the cache.

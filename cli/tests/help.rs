@@ -100,7 +100,7 @@ fn options_of_other_programs_are_suggested() {
 #[test]
 fn commands_without_a_model_list_no_options_for_packed_files() {
     for (name, page) in pages() {
-        let packs = !["alias", "completions", "convert", "list", "man", "pull", "tokenize", "verify"]
+        let packs = !["alias", "completions", "convert", "list", "man", "pull", "show", "tokenize", "verify"]
             .contains(&name.as_str());
         assert_eq!(page.contains("--no-cache"), packs, "{name}");
     }
