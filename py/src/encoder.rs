@@ -57,7 +57,7 @@ impl PyModel {
         slot.run(py, || self.model.encoder(options), Encoder::cancel_handle, work)
     }
 
-    fn embed_options(&self, settings: &EmbedSettings) -> Result<EmbedOptions> {
+    fn embed_options(&self, settings: &EmbedSettings<'_>) -> Result<EmbedOptions> {
         let default = EmbedOptions::of(&self.model)?;
         let prompt = settings.prompt.as_deref().map_or(Ok(default.prompt), |name| match name {
             "" => Ok(Prompt::None),
@@ -66,25 +66,25 @@ impl PyModel {
         Ok(EmbedOptions {
             normalize: settings.normalize.unwrap_or(default.normalize),
             dimensions: settings.dimensions,
-            overflow: overflow(&settings.overflow)?,
+            overflow: overflow(settings.overflow)?,
             prompt,
             ..default
         })
     }
 }
 
-struct EmbedSettings {
+struct EmbedSettings<'a> {
     normalize: Option<bool>,
     prompt: Option<String>,
     dimensions: usize,
-    overflow: String,
+    overflow: &'a str,
 }
 
 #[pymethods]
 impl PyModel {
     /// Returns the embedding of a text, or the embeddings of several in the rows of an array. `prompt` is the name of one of
     /// the model's prompts, or empty for none.
-    #[pyo3(signature = (texts, *, normalize = None, prompt = None, dimensions = 0, overflow = "error".to_owned()))]
+    #[pyo3(signature = (texts, *, normalize = None, prompt = None, dimensions = 0, overflow = "error"))]
     fn embed<'py>(
         &self,
         py: Python<'py>,
@@ -92,7 +92,7 @@ impl PyModel {
         normalize: Option<bool>,
         prompt: Option<String>,
         dimensions: usize,
-        overflow: String,
+        overflow: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (texts, is_list) = self::texts(texts)?;
         let settings = EmbedSettings { normalize, prompt, dimensions, overflow };

@@ -6,7 +6,7 @@ use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use siskin::Error;
-use siskin::audio::{AudioSamples, RATE};
+use siskin::audio::AudioSamples;
 use siskin::speech::{TranscribeOptions, Transcriber};
 use siskin_media::audio;
 
@@ -34,7 +34,7 @@ fn samples(sound: &Bound<'_, PyAny>, sample_rate: u32) -> PyResult<AudioSamples>
 impl PyModel {
     /// Transcribes a sound file, or an array of samples in float32. Returns a dictionary with `text`, `language` and
     /// `segments`, as Whisper's reference implementation does.
-    #[pyo3(signature = (sound, *, sample_rate = RATE, language = None, translate = false, timestamps = true, prompt = None,
+    #[pyo3(signature = (sound, *, sample_rate = 16000, language = None, translate = false, timestamps = true, prompt = None,
         beams = 1, temperature_fallback = true))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn transcribe<'py>(

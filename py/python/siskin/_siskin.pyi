@@ -7,6 +7,18 @@ from typing import Any, Literal, Self, TypedDict, Unpack, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "Completion",
+    "Model",
+    "Session",
+    "TextStream",
+    "__version__",
+    "convert",
+    "load",
+    "pull",
+    "train",
+]
+
 __version__: str
 
 _StrPath = str | os.PathLike[str]
