@@ -89,7 +89,8 @@ pub(crate) fn write_untrusted(data: &[u8]) {
         assert_eq!(lines.len(), 1 + usize::from(is_named), "{format:?}: {text:?}");
         let data = lines[lines.len() - 1];
         let json = if format == StreamFormat::JsonLines { Some(data) } else { data.strip_prefix("data: ") };
-        assert_eq!(json.and_then(|json| serde_json::from_str::<Value>(json).ok()), Some(value.clone()));
+        // Not as values: serde_json may be off by a bit when it reads a float.
+        assert_eq!(json, Some(value.to_string().as_str()));
     }
 }
 
