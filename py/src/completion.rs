@@ -39,7 +39,7 @@ impl Completion {
         self.finish_reason
     }
 
-    /// What the model thought before it responded; `None` if it did not.
+    /// The reasoning before the answer, if there is any.
     #[getter]
     fn reasoning(&self) -> Option<&str> {
         self.message.reasoning_content.as_deref()

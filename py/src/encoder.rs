@@ -1,13 +1,15 @@
 //! Embeddings, classes, entities, rankings, answers and masked words.
 
 use numpy::{PyArray1, PyArrayMethods};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString};
+use pyo3::types::{PyDict, PyList};
 use siskin::encoder::{EmbedOptions, OverflowMode, Prompt};
 use siskin::{Encoder, EncoderOptions, Error, Result};
 
 use crate::errors::IntoPyResult;
 use crate::model::PyModel;
+use crate::texts::results;
 
 /// The tokens that windows of long texts have in common.
 const OVERLAP: usize = 64;
@@ -21,26 +23,6 @@ fn overflow(name: &str) -> Result<OverflowMode> {
             let message = format!("unknown mode `{other}`; expected error, truncate or window");
             Err(Error::argument("overflow", message))
         }
-    }
-}
-
-/// Reads a text, or a list of texts and true.
-pub(crate) fn texts(value: &Bound<'_, PyAny>) -> PyResult<(Vec<String>, bool)> {
-    match value.is_instance_of::<PyString>() {
-        true => Ok((vec![value.extract()?], false)),
-        false => Ok((value.try_iter()?.map(|text| text?.extract()).collect::<PyResult<_>>()?, true)),
-    }
-}
-
-/// Returns the result of each text, or that of the only one.
-pub(crate) fn results<'py>(
-    py: Python<'py>,
-    mut results: Vec<Bound<'py, PyAny>>,
-    is_list: bool,
-) -> PyResult<Bound<'py, PyAny>> {
-    match (is_list, results.pop()) {
-        (false, Some(result)) => Ok(result),
-        (_, last) => Ok(PyList::new(py, results.into_iter().chain(last))?.into_any()),
     }
 }
 
@@ -94,7 +76,7 @@ impl PyModel {
         dimensions: usize,
         overflow: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (texts, is_list) = self::texts(texts)?;
+        let (texts, is_list) = crate::texts::texts(texts)?;
         let settings = EmbedSettings { normalize, prompt, dimensions, overflow };
         let options = self.embed_options(&settings).into_py(py)?;
         let (count, flat, columns) = self.run_encoder(py, false, |encoder| {
@@ -117,7 +99,7 @@ impl PyModel {
         texts: &Bound<'py, PyAny>,
         overflow: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (texts, is_list) = self::texts(texts)?;
+        let (texts, is_list) = crate::texts::texts(texts)?;
         let overflow = self::overflow(overflow).into_py(py)?;
         let classes = self.run_encoder(py, true, |encoder| encoder.classify(&texts, overflow))?;
         let all = classes.into_iter().map(|classes| {
@@ -141,7 +123,7 @@ impl PyModel {
         texts: &Bound<'py, PyAny>,
         overflow: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (texts, is_list) = self::texts(texts)?;
+        let (texts, is_list) = crate::texts::texts(texts)?;
         let overflow = self::overflow(overflow).into_py(py)?;
         let entities = self.run_encoder(py, true, |encoder| encoder.tag(&texts, overflow))?;
         let all = texts.iter().zip(entities).map(|(text, entities)| {
@@ -150,6 +132,7 @@ impl PyModel {
                 result.set_item("entity", entity.label)?;
                 result.set_item("score", entity.probability)?;
                 set_span(&result, text, entity.start, entity.end)?;
+                result.set_item("word", text.get(entity.start..entity.end).unwrap_or_default())?;
                 Ok(result)
             };
             let entities: PyResult<Vec<_>> = entities.into_iter().map(entry).collect();
@@ -160,7 +143,17 @@ impl PyModel {
 
     /// Returns how relevant each text is to a query: a score in the order of the texts.
     #[pyo3(signature = (query, texts, *, overflow = "error"))]
-    fn rerank(&self, py: Python<'_>, query: &str, texts: Vec<String>, overflow: &str) -> PyResult<Vec<f32>> {
+    fn rerank(
+        &self,
+        py: Python<'_>,
+        query: &str,
+        texts: &Bound<'_, PyAny>,
+        overflow: &str,
+    ) -> PyResult<Vec<f32>> {
+        let (texts, is_list) = crate::texts::texts(texts)?;
+        if !is_list {
+            return Err(PyTypeError::new_err("texts: expected several texts, not one"));
+        }
         let overflow = self::overflow(overflow).into_py(py)?;
         self.run_encoder(py, true, |encoder| encoder.rerank(query, &texts, overflow))
     }
@@ -207,6 +200,5 @@ impl PyModel {
 fn set_span(result: &Bound<'_, PyDict>, text: &str, start: usize, end: usize) -> PyResult<()> {
     let characters = |end: usize| text.get(..end).map_or(end, |text| text.chars().count());
     result.set_item("start", characters(start))?;
-    result.set_item("end", characters(end))?;
-    result.set_item("word", text.get(start..end).unwrap_or_default())
+    result.set_item("end", characters(end))
 }

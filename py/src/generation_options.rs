@@ -1,8 +1,8 @@
 //! Options of generations, given as keyword arguments.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 use siskin::GenerateOptions;
 use siskin::chat::ChatOptions;
 use siskin::constraint::StructuredOutput;
@@ -11,15 +11,51 @@ use siskin::serving::{GenerationRequest, PromptInput};
 
 use crate::errors::IntoPyResult;
 use crate::json::to_json;
+use crate::texts::texts;
 
-/// Chat options, by the names that OpenAI's API and other servers give them.
+/// Chat options, by the names that OpenAI's API and other servers give them. The first ones concern a whole conversation,
+/// the others the template.
 const CHAT: [&str; 6] = [
     "tools",
     "tool_choice",
     "parallel_tool_calls",
-    "reasoning_effort",
     "reasoning_budget",
+    "reasoning_effort",
     "chat_template_kwargs",
+];
+const CONVERSATION: usize = 4;
+/// The other options.
+const OTHERS: [&str; 30] = [
+    "max_tokens",
+    "parse_special",
+    "stop",
+    "json_schema",
+    "json_object",
+    "regex",
+    "choices",
+    "grammar",
+    "seed",
+    "temperature",
+    "dynamic_temperature_range",
+    "dynamic_temperature_exponent",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "xtc_probability",
+    "xtc_threshold",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "penalty_last_n",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_last_n",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "logit_bias",
 ];
 
 /// What a generation needs besides its prompt.
@@ -29,6 +65,8 @@ pub(crate) struct GenerationOptions {
     pub(crate) stop: Vec<String>,
     pub(crate) chat: ChatOptions,
     pub(crate) structured_output: Option<StructuredOutput>,
+    /// The chat options that were given.
+    given: Vec<&'static str>,
 }
 
 impl GenerationOptions {
@@ -40,19 +78,24 @@ impl GenerationOptions {
             stop: Vec::new(),
             chat: ChatOptions::default(),
             structured_output: None,
+            given: Vec::new(),
         };
         let Some(arguments) = arguments else { return Ok(options) };
         let chat = PyDict::new(arguments.py());
         for (name, value) in arguments {
             let name: String = name.extract()?;
-            let is_default = value.is_none();
-            if CHAT.contains(&name.as_str()) {
-                chat.set_item(name, value)?;
-            } else if !is_default
-                && !options.read_one(&name, &value)?
-                && !options.read_sampler(&name, &value)?
-            {
+            if let Some(known) = CHAT.iter().find(|known| **known == name) {
+                if !value.is_none() {
+                    chat.set_item(known, value)?;
+                    options.given.push(known);
+                }
+                continue;
+            }
+            if !OTHERS.contains(&name.as_str()) {
                 return Err(PyTypeError::new_err(format!("unexpected keyword argument '{name}'")));
+            }
+            if !value.is_none() {
+                options.set(&name, &value).map_err(|error| named(arguments.py(), &name, &error))?;
             }
         }
         options.chat.set_json(&to_json(&chat)?).into_py(arguments.py())?;
@@ -60,25 +103,35 @@ impl GenerationOptions {
         Ok(options)
     }
 
-    /// Reads an option; false if the name is another one.
-    fn read_one(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        match name {
-            "max_tokens" => self.generate.max_tokens = value.extract()?,
-            "parse_special" => self.generate.parse_special = value.extract()?,
-            "stop" => self.stop = strings(value)?,
-            "json_schema" => self.structured_output = Some(StructuredOutput::JsonSchema(to_json(value)?)),
-            "json_object" => {
-                self.structured_output = value.extract::<bool>()?.then_some(StructuredOutput::JsonObject);
-            }
-            "regex" => self.structured_output = Some(StructuredOutput::Regex(value.extract()?)),
-            "choices" => self.structured_output = Some(StructuredOutput::Choice(value.extract()?)),
-            "grammar" => self.structured_output = Some(StructuredOutput::grammar(value.extract()?)),
-            _ => return Ok(false),
+    /// Fails if options were given that concern a whole conversation.
+    pub(crate) fn reject_chat_options(&self, reason: &str) -> PyResult<()> {
+        match self.given.iter().find(|name| CHAT[..CONVERSATION].contains(name)) {
+            Some(name) => Err(PyTypeError::new_err(format!("{name}: {reason}"))),
+            None => Ok(()),
         }
-        Ok(true)
     }
 
-    fn read_sampler(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    /// Sets one of [`OTHERS`].
+    fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let output = match name {
+            "max_tokens" => return value.extract().map(|count| self.generate.max_tokens = count),
+            "parse_special" => return value.extract().map(|parses| self.generate.parse_special = parses),
+            "stop" => return texts(value).map(|(stop, _)| self.stop = stop),
+            "json_schema" => StructuredOutput::JsonSchema(to_json(value)?),
+            "json_object" if !value.extract::<bool>()? => return Ok(()),
+            "json_object" => StructuredOutput::JsonObject,
+            "regex" => StructuredOutput::Regex(value.extract()?),
+            "choices" => StructuredOutput::Choice(value.extract()?),
+            "grammar" => StructuredOutput::grammar(value.extract()?),
+            _ => return self.set_sampler(name, value),
+        };
+        match self.structured_output.replace(output) {
+            None => Ok(()),
+            Some(_) => Err(PyTypeError::new_err("expected one structured output, got several")),
+        }
+    }
+
+    fn set_sampler(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let sampler = &mut self.sampler;
         match name {
             "seed" => sampler.seed = value.extract()?,
@@ -105,9 +158,9 @@ impl GenerationOptions {
             "logit_bias" => {
                 sampler.logit_bias = value.extract::<Vec<(u32, f32)>>().or_else(|_| pairs(value))?
             }
-            _ => return Ok(false),
+            _ => {}
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Returns a request with these options.
@@ -122,11 +175,12 @@ impl GenerationOptions {
     }
 }
 
-/// Reads a text or a list of texts.
-fn strings(value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    match value.is_instance_of::<PyString>() {
-        true => Ok(vec![value.extract()?]),
-        false => value.extract(),
+/// Returns an exception of the same class that names the option.
+fn named(py: Python<'_>, name: &str, error: &PyErr) -> PyErr {
+    let message = format!("{name}: {}", error.value(py));
+    match error.is_instance_of::<PyTypeError>(py) {
+        true => PyTypeError::new_err(message),
+        false => PyValueError::new_err(message),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Python values as JSON, in which the runtime takes messages, tools and schemas.
 
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
-/// Returns the JSON of a value, or the value itself if it is a text.
+/// Returns the JSON of a value; a text is JSON already.
 pub(crate) fn to_json(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    match value.extract() {
-        Ok(text) => Ok(text),
-        Err(_) => value.py().import("json")?.call_method1("dumps", (value,))?.extract(),
+    match value.is_instance_of::<PyString>() {
+        true => value.extract(),
+        false => value.py().import("json")?.call_method1("dumps", (value,))?.extract(),
     }
 }
 

@@ -21,6 +21,7 @@ mod seq2seq;
 mod session;
 mod speech;
 mod stream;
+mod texts;
 mod train;
 
 use pyo3::prelude::*;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siskin::speech::Transcriber;
 use siskin::tokenizer::{DecodeOptions, EncodeOptions};
-use siskin::{CancelHandle, Encoder, Error, Model, Result, Seq2Seq, Session, SessionOptions};
+use siskin::{CancelHandle, Encoder, Error, ErrorKind, Model, Result, Seq2Seq, Session, SessionOptions};
 
 use crate::errors::IntoPyResult;
 use crate::generation_options::GenerationOptions;
@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::locks::lock;
 use crate::model_engine::ModelEngine;
 use crate::responses::{messages, respond};
-use crate::session::{PySession, ResponsePrompt};
+use crate::session::{IdleSession, PySession, ResponsePrompt};
 
 /// An open model. Which of its methods work depends on what it was trained for.
 #[pyclass(frozen, module = "siskin", name = "Model")]
@@ -31,7 +31,7 @@ pub(crate) struct PyModel {
     pub(crate) engine: Mutex<Option<ModelEngine>>,
     scorer: Slot<Session>,
     /// The session of `chat`, whose KV cache the next conversation may continue.
-    chat: Mutex<Option<Py<PySession>>>,
+    chat: IdleSession,
 }
 
 /// A runner that is created when it is first used.
@@ -54,18 +54,16 @@ impl<T: Send> Slot<T> {
         cancel: fn(&T) -> CancelHandle,
         work: impl FnOnce(&mut T) -> Result<R> + Send,
     ) -> PyResult<R> {
-        let prepare = || {
-            let mut slot = lock(&self.runner);
-            let runner = match &mut *slot {
+        let prepare = |slot: &mut Option<T>| {
+            Ok(cancel(match slot {
                 Some(runner) => runner,
                 empty => empty.insert(create()?),
-            };
-            Ok(cancel(runner))
+            }))
         };
-        let cancel = py.detach(prepare).into_py(py)?;
-        interrupt::run(py, &cancel, || match &mut *lock(&self.runner) {
+        interrupt::run_locked(py, &self.runner, prepare, |slot| match slot {
             Some(runner) => work(runner),
-            None => Err(Error::canceled("model")),
+            // `prepare` has created it.
+            None => Err(Error::canceled("call")),
         })
     }
 }
@@ -82,7 +80,7 @@ impl PyModel {
             transcriber: Slot::default(),
             engine: Mutex::new(None),
             scorer: Slot::default(),
-            chat: Mutex::new(None),
+            chat: IdleSession::default(),
         }
     }
 
@@ -90,16 +88,14 @@ impl PyModel {
         SessionOptions { context: self.context, ..SessionOptions::default() }
     }
 
-    /// Returns the session of `chat`, or a new one while that is in use.
+    /// Takes the session of `chat`, or a new one while that is in use.
     fn chat_session<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PySession>> {
-        let mut idle = lock(&self.chat);
-        if let Some(session) = idle.as_ref().filter(|session| session.get().is_idle()) {
-            return Ok(session.bind(py).clone());
+        let idle = lock(&self.chat).take();
+        if let Some(session) = idle {
+            return Ok(session.into_bound(py));
         }
         let session = py.detach(|| self.model.session(self.session_options())).into_py(py)?;
-        let session = Bound::new(py, PySession::new(session))?;
-        *idle = Some(session.clone().unbind());
-        Ok(session)
+        Bound::new(py, PySession::new(session, 0))
     }
 
     fn score<T: Send>(
@@ -127,7 +123,7 @@ impl PyModel {
     ) -> PyResult<Py<PyAny>> {
         let options = GenerationOptions::read(options)?;
         let conversation = ResponsePrompt::Conversation(self::messages(messages, system)?);
-        respond(&self.chat_session(py)?, options, conversation, stream)
+        respond(&self.chat_session(py)?, options, conversation, (stream, Some(&self.chat)))
     }
 
     /// Returns a session: a conversation that grows. `forks` is how many forks of it can exist at the same time.
@@ -145,7 +141,7 @@ impl PyModel {
         if let Some(system) = system {
             session.add_message("system", system);
         }
-        Ok(PySession::new(session))
+        Ok(PySession::new(session, forks))
     }
 
     /// The tokens of a text.
@@ -174,7 +170,15 @@ impl PyModel {
         let columns = self.model.config().vocabulary;
         let flat = self.score(py, |session| {
             session.reset();
-            let mut flat = Vec::with_capacity(tokens.len() * columns);
+            let length = session.context_length();
+            if tokens.len() > length {
+                let message = format!("{} tokens exceed the context of {length}", tokens.len());
+                return Err(Error::new(ErrorKind::TooLong, "tokens", message));
+            }
+            let (mut flat, count) = (Vec::new(), tokens.len().saturating_mul(columns));
+            flat.try_reserve_exact(count).map_err(|_| {
+                Error::new(ErrorKind::Memory, "tokens", format!("cannot allocate {count} logits"))
+            })?;
             session.score(&tokens, &mut |_, logits| flat.extend_from_slice(logits))?;
             Ok(flat)
         })?;
@@ -197,13 +201,14 @@ impl PyModel {
         Ok(scores.first().copied().unwrap_or((0.0, true)))
     }
 
-    /// The same for many pairs of lists of tokens, in order. What contexts have in common is computed once.
+    /// The same for many pairs of lists of tokens, in order. Shared prefixes are computed once.
     fn log_likelihoods(
         &self,
         py: Python<'_>,
         pairs: Vec<(Vec<u32>, Vec<u32>)>,
     ) -> PyResult<Vec<(f64, bool)>> {
-        self.score(py, |session| crate::score::log_likelihoods(session, &pairs))
+        let vocabulary = self.model.config().vocabulary;
+        self.score(py, |session| crate::score::log_likelihoods(session, &pairs, vocabulary))
     }
 
     /// The name that it was loaded by.
@@ -278,13 +283,14 @@ impl PyModel {
 }
 
 impl PyModel {
-    /// Splits the tokens of a context and its continuation as one text where the context ends.
+    /// Returns the tokens that a context and the same with its continuation begin with, and the others of the latter.
     fn split(&self, context: &str, continuation: &str) -> Result<(Vec<u32>, Vec<u32>)> {
         let tokenizer = self.model.tokenizer()?;
         let options = EncodeOptions { add_special: true, parse_special: false };
         let before = tokenizer.encode(context, options)?;
         let mut all = tokenizer.encode(&format!("{context}{continuation}"), options)?;
-        let rest = all.split_off(before.len().min(all.len()));
-        Ok((before, rest))
+        let shared = before.iter().zip(&all).take_while(|(a, b)| a == b).count();
+        let rest = all.split_off(shared);
+        Ok((all, rest))
     }
 }

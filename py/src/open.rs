@@ -10,21 +10,18 @@ use siskin::{Error, ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::{AdapterSource, Calibration, OpenOptions, PackOptions, PackedCache, Recipe};
 use siskin_hub::{Hub, HubSettings, ModelName};
 
-use crate::errors::IntoPyResult;
+use crate::interrupt;
 use crate::model::PyModel;
 use crate::progress::PyProgress;
 
-/// Runs `work` without the GIL. What a signal handler or the progress function raised comes before its error.
+/// Runs `work` without the GIL. An exception of the progress function takes precedence over its error.
 fn with_progress<T: Send>(
     py: Python<'_>,
     progress: &PyProgress,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> PyResult<T> {
-    let outcome = py.detach(work);
-    match progress.take_raised() {
-        Some(raised) => Err(raised),
-        None => outcome.into_py(py),
-    }
+    let outcome = interrupt::run(py, progress.cancel_handle(), work);
+    progress.take_raised().map_or(outcome, Err)
 }
 
 /// Returns the path of a model, which is downloaded if it is a name and not in the cache.
@@ -32,7 +29,12 @@ fn find(name: &Path, progress: &PyProgress) -> Result<PathBuf> {
     let Some(text) = name.to_str().filter(|_| !name.exists()) else { return Ok(name.to_owned()) };
     match text.parse::<ModelName>()? {
         ModelName::Path(path) => {
-            Err(Error::new(ErrorKind::Missing, path.display().to_string(), "no such file or directory"))
+            let mut message = "no such file or directory".to_owned();
+            let repository = format!("hf:{text}");
+            if repository.parse::<ModelName>().is_ok() {
+                message.push_str(&format!("; did you mean `{repository}`?"));
+            }
+            Err(Error::new(ErrorKind::Missing, path.display().to_string(), message))
         }
         name => {
             let hub = Hub::new(HubSettings::from_env());
@@ -45,12 +47,13 @@ fn find(name: &Path, progress: &PyProgress) -> Result<PathBuf> {
     }
 }
 
-fn packed_cache(cache: Option<PathBuf>) -> PackedCache {
-    match cache {
-        None => PackedCache::User,
-        Some(path) if path == Path::new("source") => PackedCache::NextToSource,
-        Some(path) if path == Path::new("off") => PackedCache::Off,
-        Some(folder) => PackedCache::Folder(folder),
+fn packed_cache(cache: Option<PathBuf>) -> Result<PackedCache> {
+    let Some(path) = cache else { return Ok(PackedCache::User) };
+    match path.to_str().map(str::to_lowercase).as_deref() {
+        Some("") => Err(Error::argument("cache", "expected a folder, `source` or `off`")),
+        Some("source") => Ok(PackedCache::NextToSource),
+        Some("off") => Ok(PackedCache::Off),
+        _ => Ok(PackedCache::Folder(path)),
     }
 }
 
@@ -72,7 +75,7 @@ pub(crate) fn load(
     let progress = PyProgress::new(progress, label.clone());
     let model = with_progress(py, &progress, || {
         let path = find(&name, &progress)?;
-        let options = OpenOptions { cache: packed_cache(cache), recipe: None, progress: &progress };
+        let options = OpenOptions { cache: packed_cache(cache)?, recipe: None, progress: &progress };
         let model_options = ModelOptions { threads, ..ModelOptions::default() };
         let loaded = match &adapter {
             None => siskin_convert::open_model(&path, &options, &model_options)?,

@@ -1,10 +1,11 @@
 //! Progress, reported to a Python function.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use siskin::CancelHandle;
 use siskin_convert::ProgressSink;
 
 use crate::locks::lock;
@@ -12,16 +13,16 @@ use crate::locks::lock;
 /// How often the function is called.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Calls `function(label, done, total)` during the work, and looks for signals.
+/// Calls `function(label, done, total)` during the work. An exception ends it.
 pub(crate) struct PyProgress {
     function: Option<Py<PyAny>>,
     label: String,
     total: AtomicU64,
     done: AtomicU64,
     called: Mutex<Option<Instant>>,
-    /// What the function or a signal handler raised.
+    /// What the function raised.
     raised: Mutex<Option<PyErr>>,
-    is_canceled: AtomicBool,
+    cancel: CancelHandle,
 }
 
 impl PyProgress {
@@ -33,7 +34,7 @@ impl PyProgress {
             done: AtomicU64::new(0),
             called: Mutex::new(None),
             raised: Mutex::new(None),
-            is_canceled: AtomicBool::new(false),
+            cancel: CancelHandle::new(),
         }
     }
 
@@ -42,7 +43,12 @@ impl PyProgress {
         self.done.store(done, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
         self.report(done == total);
-        !self.is_canceled.load(Ordering::Relaxed)
+        !self.cancel.is_canceled()
+    }
+
+    /// Returns what cancels the work.
+    pub(crate) fn cancel_handle(&self) -> &CancelHandle {
+        &self.cancel
     }
 
     /// Returns the exception that ended the work.
@@ -59,13 +65,12 @@ impl PyProgress {
         drop(called);
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         let outcome = Python::attach(|py| {
-            py.check_signals()?;
             self.function
                 .as_ref()
                 .map_or(Ok(()), |function| function.call1(py, (&self.label, done, total)).map(drop))
         });
         if let Err(raised) = outcome {
-            self.is_canceled.store(true, Ordering::Relaxed);
+            self.cancel.cancel();
             lock(&self.raised).get_or_insert(raised);
         }
     }
@@ -73,6 +78,7 @@ impl PyProgress {
 
 impl ProgressSink for PyProgress {
     fn total(&self, bytes: u64) {
+        self.done.store(0, Ordering::Relaxed);
         self.total.store(bytes, Ordering::Relaxed);
         self.report(false);
     }
@@ -87,6 +93,6 @@ impl ProgressSink for PyProgress {
     }
 
     fn canceled(&self) -> bool {
-        self.is_canceled.load(Ordering::Relaxed)
+        self.cancel.is_canceled()
     }
 }

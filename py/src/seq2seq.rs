@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 use siskin::{Result, Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 
-use crate::encoder::{results, texts};
 use crate::errors::IntoPyResult;
 use crate::model::PyModel;
+use crate::texts::{results, texts};
 
 impl PyModel {
     fn write<'py>(

@@ -1,7 +1,8 @@
 //! Conversations and texts.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -11,6 +12,7 @@ use siskin::template::Message;
 use siskin::{CancelHandle, Error, ErrorKind, GenerateOptions, Generation, Result, Session};
 
 use crate::completion::Completion;
+use crate::errors::exception;
 use crate::generation_options::GenerationOptions;
 use crate::interrupt;
 use crate::json::from_json;
@@ -21,6 +23,26 @@ use crate::locks::lock;
 pub(crate) struct PySession {
     state: Mutex<SessionState>,
     cancel: CancelHandle,
+    forks: Arc<Forks>,
+    is_fork: bool,
+}
+
+/// A session between two conversations.
+pub(crate) type IdleSession = Arc<Mutex<Option<Py<PySession>>>>;
+
+/// The forks of a session.
+struct Forks {
+    /// How many the KV cache has room for.
+    limit: usize,
+    count: AtomicUsize,
+}
+
+impl Drop for PySession {
+    fn drop(&mut self) {
+        if self.is_fork {
+            self.forks.count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 struct SessionState {
@@ -50,34 +72,39 @@ pub(crate) enum Piece {
 }
 
 impl PySession {
-    pub(crate) fn new(session: Session) -> Self {
+    /// Creates a session that was opened for a number of forks.
+    pub(crate) fn new(session: Session, forks: usize) -> Self {
+        let forks = Arc::new(Forks { limit: forks, count: AtomicUsize::new(0) });
+        Self::with_forks(session, forks, false)
+    }
+
+    fn with_forks(session: Session, forks: Arc<Forks>, is_fork: bool) -> Self {
         let cancel = session.cancel_handle();
-        Self { state: Mutex::new(SessionState { session, turn: None, turns: 0 }), cancel }
+        let state = Mutex::new(SessionState { session, turn: None, turns: 0 });
+        Self { state, cancel, forks, is_fork }
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionState> {
         lock(&self.state)
     }
 
-    /// Returns whether no call uses the session, and no response is being generated.
-    pub(crate) fn is_idle(&self) -> bool {
-        let is_idle = |state: &SessionState| state.turn.as_ref().is_none_or(|turn| turn.generation.is_none());
-        match self.state.try_lock() {
-            Ok(state) => is_idle(&state),
-            Err(TryLockError::Poisoned(state)) => is_idle(&state.into_inner()),
-            Err(TryLockError::WouldBlock) => false,
-        }
+    fn run_state<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut SessionState) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        interrupt::run_locked(py, &self.state, |state| Ok(state.session.cancel_handle()), work)
     }
 
-    /// Runs `work`, after the response that was begun last has ended.
+    /// Runs `work`. A response that is being generated ends before.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Session) -> Result<T> + Send,
     ) -> PyResult<T> {
-        interrupt::run(py, &self.cancel, || {
-            let state = &mut *self.lock();
+        self.run_state(py, |state| {
             state.end_turn();
+            state.turn = None;
             work(&mut state.session)
         })
     }
@@ -89,7 +116,7 @@ impl PySession {
         options: GenerationOptions,
         prompt: ResponsePrompt,
     ) -> PyResult<u64> {
-        interrupt::run(py, &self.cancel, || self.lock().begin(options, prompt))
+        self.run_state(py, |state| state.begin(options, prompt))
     }
 
     /// Generates the next piece of a response.
@@ -117,7 +144,7 @@ pub(crate) enum ResponsePrompt {
 impl SessionState {
     fn begin(&mut self, options: GenerationOptions, prompt: ResponsePrompt) -> Result<u64> {
         self.end_turn();
-        let GenerationOptions { sampler, generate, stop, chat, structured_output } = options;
+        let GenerationOptions { sampler, generate, stop, chat, structured_output, .. } = options;
         let breakers = siskin::SessionOptions::default().dry_breakers;
         self.session.set_sampler(sampler, breakers)?;
         self.session.set_stop(stop)?;
@@ -126,10 +153,10 @@ impl SessionState {
                 let (generation, parser) = self.session.chat(&messages, &chat, generate)?;
                 (generation, Some(MessageReader::new(parser)))
             }
-            ResponsePrompt::Next(_) if !chat.tools.is_empty() => {
-                return Err(Error::argument("tools", "tools need the whole conversation; use `chat`"));
+            ResponsePrompt::Next(text) => {
+                self.session.set_template_options(chat.template);
+                (self.next(&text, generate, structured_output.as_ref())?, None)
             }
-            ResponsePrompt::Next(text) => (self.next(&text, generate, structured_output.as_ref())?, None),
         };
         self.turns += 1;
         self.turn = Some(Turn {
@@ -166,7 +193,13 @@ impl SessionState {
         let Self { session, turn: Some(turn), .. } = self else { return Ok(Piece::End(String::new())) };
         let Some(generation) = &mut turn.generation else { return Ok(Piece::End(String::new())) };
         let mut text = String::new();
-        let step = generation.step(session, &mut text)?;
+        let step = match generation.step(session, &mut text) {
+            Ok(step) => step,
+            Err(error) => {
+                self.end_turn();
+                return Err(error);
+            }
+        };
         turn.tokens = generation.tokens();
         let content = turn.read(&text);
         if step.is_some() {
@@ -247,10 +280,10 @@ impl PySession {
     /// The messages of the conversation, in OpenAI's form.
     #[getter]
     fn messages<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let list = |session: &mut Session| {
-            Ok(session.messages().map(|message| message.to_json().to_string()).collect::<Vec<_>>())
+        let list = |state: &mut SessionState| {
+            Ok(state.session.messages().map(|message| message.to_json().to_string()).collect::<Vec<_>>())
         };
-        self.run(py, list)?.iter().map(|message| from_json(py, message)).collect()
+        self.run_state(py, list)?.iter().map(|message| from_json(py, message)).collect()
     }
 
     /// Appends tokens.
@@ -260,7 +293,10 @@ impl PySession {
 
     /// The logits after the last token.
     fn logits<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        let logits = self.run(py, |session| Ok(session.logits().to_vec()))?;
+        let logits = self.run(py, |session| match session.position() {
+            0 => Err(Error::new(ErrorKind::State, "logits", "the session has no tokens; prefill some first")),
+            _ => Ok(session.logits().to_vec()),
+        })?;
         Ok(PyArray1::from_vec(py, logits))
     }
 
@@ -274,7 +310,19 @@ impl PySession {
     /// Returns a session with the same conversation, which shares the KV cache of what both have in common. A session has as
     /// many forks as it was opened for.
     fn fork(&self, py: Python<'_>) -> PyResult<Self> {
-        Ok(Self::new(self.run(py, |session| session.fork())?))
+        let Forks { limit, ref count } = *self.forks;
+        let add = |forks: usize| (forks < limit).then_some(forks + 1);
+        if count.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_err() {
+            let message = format!("the session was opened for {limit} forks; open it with a larger `forks`");
+            return Err(exception(py, &Error::new(ErrorKind::State, "fork", message)));
+        }
+        match self.run(py, |session| session.fork()) {
+            Ok(session) => Ok(Self::with_forks(session, Arc::clone(&self.forks), true)),
+            Err(error) => {
+                count.fetch_sub(1, Ordering::AcqRel);
+                Err(error)
+            }
+        }
     }
 
     /// Removes all tokens and messages.
@@ -285,9 +333,9 @@ impl PySession {
         })
     }
 
-    /// Removes all but the first tokens.
+    /// Removes all but the first tokens, and all messages. The logits are those after the last token that is left.
     fn truncate(&self, py: Python<'_>, length: usize) -> PyResult<()> {
-        self.run(py, |session| session.truncate(length))
+        self.run(py, |session| session.rewind(length))
     }
 
     /// Writes the session to a file, with its KV cache.
@@ -300,7 +348,7 @@ impl PySession {
         self.run(py, |session| session.restore_from(path))
     }
 
-    /// Ends a call of another thread.
+    /// Ends a response that is being generated, or a call that another thread is in. Without one, it has no effect.
     fn cancel(&self) {
         self.cancel.cancel();
     }

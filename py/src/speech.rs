@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
+use numpy::PyReadonlyArray1;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use siskin::Error;
@@ -17,8 +18,9 @@ use crate::model::PyModel;
 fn samples(sound: &Bound<'_, PyAny>, sample_rate: u32) -> PyResult<AudioSamples> {
     let py = sound.py();
     if sound.cast::<numpy::PyUntypedArray>().is_ok() {
-        let _: PyReadonlyArrayDyn<'_, f32> = sound.extract()?;
-        let samples: PyReadonlyArray1<'_, f32> = sound.extract()?;
+        let samples: PyReadonlyArray1<'_, f32> = sound
+            .extract()
+            .map_err(|_| PyTypeError::new_err("sound: expected an array of float32 with one dimension"))?;
         return Ok(AudioSamples { samples: samples.as_array().to_vec(), rate: sample_rate });
     }
     let path: PathBuf = sound.extract()?;

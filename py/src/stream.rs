@@ -1,13 +1,14 @@
 //! Generated text, in pieces.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::completion::Completion;
 use crate::errors::IntoPyResult;
-use crate::session::{Piece, PySession};
+use crate::locks::lock;
+use crate::session::{IdleSession, Piece, PySession};
 
 /// The pieces of a response, as they are generated. A loop that is left early ends the response there.
 #[pyclass(frozen, module = "siskin", name = "TextStream")]
@@ -16,11 +17,22 @@ pub(crate) struct PyTextStream {
     turn: u64,
     /// The response, once it has ended.
     completion: OnceLock<Py<Completion>>,
+    /// Where the session goes then.
+    idle: Mutex<Option<IdleSession>>,
 }
 
 impl PyTextStream {
-    pub(crate) fn new(session: Py<PySession>, turn: u64) -> Self {
-        Self { session, turn, completion: OnceLock::new() }
+    pub(crate) fn new(session: Py<PySession>, turn: u64, idle: Option<IdleSession>) -> Self {
+        Self { session, turn, completion: OnceLock::new(), idle: Mutex::new(idle) }
+    }
+
+    /// Returns the session for the next conversation.
+    fn release(&self, py: Python<'_>) {
+        let idle = lock(&self.idle).take();
+        if let Some(idle) = idle {
+            let replaced = lock(&idle).replace(self.session.clone_ref(py));
+            drop(replaced);
+        }
     }
 
     /// Ends the response, unless it has ended.
@@ -29,7 +41,9 @@ impl PyTextStream {
             return Ok(completion);
         }
         let session = self.session.get();
-        let completion = py.detach(|| session.end_turn(self.turn)).into_py(py)?;
+        let ended = py.detach(|| session.end_turn(self.turn));
+        self.release(py);
+        let completion = ended.into_py(py)?;
         let completion = Py::new(py, completion)?;
         Ok(self.completion.get_or_init(|| completion))
     }
@@ -45,7 +59,11 @@ impl PyTextStream {
         while self.completion.get().is_none() {
             py.check_signals()?;
             let session = self.session.get();
-            match py.detach(|| session.step(self.turn)).into_py(py)? {
+            let step = py.detach(|| session.step(self.turn));
+            if step.is_err() {
+                self.release(py);
+            }
+            match step.into_py(py)? {
                 Piece::Text(text) if text.is_empty() => {}
                 Piece::Text(text) => return Ok(Some(text)),
                 Piece::End(text) => {
@@ -57,9 +75,16 @@ impl PyTextStream {
         Ok(None)
     }
 
-    /// Ends the response: what was generated so far becomes a part of the conversation.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.end(py).map(drop)
+    /// Ends the response, unless it has ended: what was generated so far becomes a part of the conversation.
+    fn close(&self, py: Python<'_>) {
+        if self.completion.get().is_none() {
+            let session = self.session.get();
+            // If another call has ended the response, nothing is left to do.
+            let ended = py.detach(|| session.end_turn(self.turn)).ok();
+            let completion = ended.and_then(|completion| Py::new(py, completion).ok());
+            completion.into_iter().for_each(|completion| drop(self.completion.set(completion)));
+            self.release(py);
+        }
     }
 
     /// Generates the rest, and returns the whole response.
@@ -79,16 +104,21 @@ impl PyTextStream {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
     }
 }
 
 impl Drop for PyTextStream {
     fn drop(&mut self) {
         if self.completion.get().is_none() {
-            // Another call has ended it otherwise.
-            Python::attach(|py| self.close(py)).unwrap_or_default();
+            // An exception may be pending: no Python code may run.
+            Python::attach(|py| {
+                let session = self.session.get();
+                let ended = py.detach(|| session.end_turn(self.turn));
+                drop(ended);
+                self.release(py);
+            });
         }
     }
 }

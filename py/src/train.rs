@@ -14,7 +14,7 @@ use siskin_trainer::run::{self, OpenedBase, Run, RunCallbacks, RunConfig, RunSet
 use crate::errors::exception;
 use crate::json::from_json;
 
-/// Calls Python functions with reports, and looks for signals.
+/// Calls Python functions with reports, and checks for signals.
 struct PyCallbacks<'a> {
     functions: Vec<Py<PyAny>>,
     /// Ends the run after the step.
@@ -32,9 +32,10 @@ impl PyCallbacks<'_> {
             py.check_signals()?;
             let report = from_json(py, json)?.cast_into::<PyDict>()?;
             report.set_item("kind", kind)?;
+            let stop = py.import("siskin._train")?.getattr("STOP")?;
             let mut stops = false;
             for function in functions {
-                stops |= function.call1(py, (&report,))?.is_truthy(py)?;
+                stops |= function.call1(py, (&report,))?.bind(py).is(&stop);
             }
             Ok(stops)
         });
@@ -135,7 +136,7 @@ impl TrainArguments {
 }
 
 /// Trains a model from a TOML config on the CPU, and writes it to `output`. Each callback is called with the report of a step
-/// or of a validation, whose `kind` says which; one that returns a true value ends the run, whose weights are then written.
+/// or of a validation, whose `kind` says which; one that returns `siskin.STOP` ends the run, whose weights are then written.
 #[pyfunction]
 #[pyo3(signature = (config, output, *, folder, resume = false, callbacks = Vec::new()))]
 pub(crate) fn train<'py>(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import siskin
-from conftest import DATA
+from conftest import DATA, MODELS
 
 SKY = "Why is the sky blue?"
 
@@ -48,17 +48,48 @@ def test_sessions_grow_fork_and_are_restored(smollm2: siskin.Model, tmp_path: Pa
     fork = session.fork()
     same = [each.ask("What is my name?", max_tokens=8, temperature=0.0).text for each in (session, fork)]
     assert same[0] == same[1]
+    with pytest.raises(siskin.StateError, match="larger `forks`"):
+        session.fork()
+    del fork
+    gc.collect()
+    session.fork()
     session.save(tmp_path / "ada.session")
     other = smollm2.session(context=256)
     other.restore(tmp_path / "ada.session")
     assert other.position == session.position and other.messages == session.messages
+    session.truncate(5)
+    at_five = session.logits()
+    session.truncate(3)
+    assert session.position == 3 and not np.array_equal(session.logits(), at_five)
     session.reset()
+    with pytest.raises(siskin.StateError, match="no tokens"):
+        session.logits()
     assert (session.position, session.messages, session.context_length) == (0, [], 256)
     session.prefill(smollm2.encode("The sky is"))
     score, tokens = session.log_likelihood(" blue")
     want, _ = smollm2.log_likelihood("The sky is", " blue")
     assert tokens == 1 and score == pytest.approx(want, abs=1e-5)
     assert session.logits().shape == (smollm2.vocabulary_size,)
+
+
+def test_ends_of_streams(smollm2: siskin.Model) -> None:
+    session = smollm2.session()
+    with session.ask("Tell a story.", stream=True) as stream:
+        next(stream)
+        assert len(session.messages) == 1
+        next(stream)
+        session.cancel()
+        with pytest.raises(siskin.CanceledError):
+            next(stream)
+        assert list(stream) == [] and stream.finish_reason == "canceled"
+    # Without a response, it has no effect.
+    session.cancel()
+    assert session.ask("x", max_tokens=1).tokens == 1
+    with pytest.raises(ZeroDivisionError):
+        (session.ask("x", stream=True), session.ask("y", max_tokens=1), 1 / 0)
+    with pytest.raises(KeyError), session.ask("x", stream=True):
+        session.ask("y", max_tokens=1)
+        raise KeyError
 
 
 def test_batches_have_the_texts_of_single_prompts(smollm2: siskin.Model) -> None:
@@ -68,6 +99,10 @@ def test_batches_have_the_texts_of_single_prompts(smollm2: siskin.Model) -> None
     for prompt, completion in list(zip(prompts, batch))[:4]:
         assert smollm2.generate(prompt, max_tokens=6, seed=3).text == completion.text
     assert batch[0].text == batch[4].text
+    tokens = smollm2.encode(prompts[0])
+    assert smollm2.generate([tokens], max_tokens=6, seed=3)[0].text == batch[0].text
+    chat = smollm2.generate([SKY], chat=True, max_tokens=6, temperature=0.0)[0]
+    assert chat.text == smollm2.chat(SKY, max_tokens=6, temperature=0.0).text
 
 
 def test_structured_output(smollm2: siskin.Model) -> None:
@@ -88,6 +123,20 @@ def test_structured_output(smollm2: siskin.Model) -> None:
 def test_options_are_checked(smollm2: siskin.Model) -> None:
     with pytest.raises(TypeError, match="temprature"):
         smollm2.chat(SKY, temprature=1.0)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="temprature"):
+        smollm2.chat(SKY, temprature=None)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="top_k"):
+        smollm2.chat(SKY, top_k=-1)
+    with pytest.raises(TypeError, match="regex"):
+        smollm2.chat(SKY, choices=["a"], regex="b")
+    with pytest.raises(TypeError, match="tool_choice: only for chats"):
+        smollm2.generate(SKY, tool_choice="none")
+    with pytest.raises(TypeError, match="list of messages"):
+        smollm2.chat({"role": "user", "content": "x"})  # type: ignore[call-overload]
+    with pytest.raises(siskin.ArgumentError, match="vocabulary"):
+        smollm2.log_likelihood([1], [10**8])
+    with pytest.raises(siskin.TooLongError):
+        smollm2.logits([1] * 3000)
     with pytest.raises(siskin.ArgumentError, match="top_p"):
         smollm2.chat(SKY, top_p=3.0)
     with pytest.raises(siskin.Error, match="messages"):
@@ -132,7 +181,7 @@ def test_conversion(tmp_path: Path) -> None:
     assert not (tmp_path / "other.siskin").exists()
 
 
-def test_control_c_ends_a_call_within_a_token(smollm2: siskin.Model) -> None:
+def test_control_c_ends_a_call_within_a_token(smollm2: siskin.Model, tmp_path: Path) -> None:
     def interrupt() -> None:
         time.sleep(0.4)
         os.kill(os.getpid(), signal.SIGINT)
@@ -141,6 +190,8 @@ def test_control_c_ends_a_call_within_a_token(smollm2: siskin.Model) -> None:
         lambda: smollm2.chat("Tell a long story.", max_tokens=2000),
         lambda: smollm2.logits(smollm2.encode("word " * 1900)),
         lambda: smollm2.generate(["Once upon a time"] * 8, max_tokens=1000),
+        lambda: smollm2.generate(["word " * 1500] * 3, max_tokens=5),
+        lambda: siskin.convert(MODELS / "smollm2.gguf", tmp_path / "out.siskin", quant="w4i"),
     ):
         thread = threading.Thread(target=interrupt)
         begun = time.monotonic()
@@ -150,6 +201,7 @@ def test_control_c_ends_a_call_within_a_token(smollm2: siskin.Model) -> None:
         assert time.monotonic() - begun < 3.0
         thread.join()
     assert smollm2.chat(SKY, max_tokens=4).tokens == 4
+    assert not (tmp_path / "out.siskin").exists()
 
 
 def test_other_threads_run_meanwhile(smollm2: siskin.Model) -> None:
@@ -172,6 +224,22 @@ def test_other_threads_run_meanwhile(smollm2: siskin.Model) -> None:
     counter.join()
     # With the GIL held, it would have counted once or twice.
     assert counts[0] > 10 or elapsed < 0.1
+
+
+def test_threads_chat_with_one_model(smollm2: siskin.Model) -> None:
+    want = smollm2.chat(SKY, max_tokens=5, temperature=0.0).text
+    texts: list[str] = []
+
+    def chat() -> None:
+        for _ in range(3):
+            texts.append(smollm2.chat(SKY, max_tokens=5, temperature=0.0).text)
+
+    threads = [threading.Thread(target=chat) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert texts == [want] * 12
 
 
 def test_threads_share_a_model(smollm2: siskin.Model) -> None:

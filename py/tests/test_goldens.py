@@ -35,6 +35,14 @@ def test_log_likelihoods_are_those_of_the_logits() -> None:
         model.log_likelihood([], [1])
 
 
+@pytest.mark.parametrize("name", ["lfm2", "qwen3-next", "mistral"])
+def test_likelihoods_where_states_cannot_be_rewound(name: str) -> None:
+    model = siskin.load(DATA / "golden" / name, cache="off", threads=1)
+    pairs = [([1, 2, 3], [4, 5]), ([1, 2, 3], [6]), ([1, 2], [3, 4])]
+    single = [model.log_likelihood(*pair) for pair in pairs]
+    assert model.log_likelihoods(pairs) == single
+
+
 def test_embeddings_are_those_of_sentence_transformers(minilm: siskin.Model) -> None:
     texts = json.loads((DATA / "embeddings/minilm.json").read_text())
     (want,) = safetensors(DATA / "embeddings/minilm.safetensors").values()

@@ -74,7 +74,11 @@ def load(
 
 def opened(model: StrPath | _siskin.Model, **options: Any) -> _siskin.Model:
     """Returns a model that is open already, or opens it."""
-    return model if isinstance(model, _siskin.Model) else load(model, **options)
+    if not isinstance(model, _siskin.Model):
+        return load(model, **options)
+    if options:
+        raise TypeError(f"unexpected keyword argument '{next(iter(options))}' for a model that is open")
+    return model
 
 
 def pull(name: StrPath, *, progress: Progress | None = None) -> Path:

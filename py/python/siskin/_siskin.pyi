@@ -148,7 +148,6 @@ class _Entity(TypedDict):
 class _Answer(TypedDict):
     answer: str
     score: float
-    word: str
     start: int
     end: int
 
@@ -195,7 +194,7 @@ class Model:
     def generate(self, prompts: str, *, chat: bool = False, **options: Unpack[_Options]) -> Completion: ...  # type: ignore[overload-overlap]
     @overload
     def generate(
-        self, prompts: Iterable[str], *, chat: bool = False, **options: Unpack[_Options]
+        self, prompts: Iterable[str | Sequence[int]], *, chat: bool = False, **options: Unpack[_Options]
     ) -> list[Completion]: ...
     def session(
         self, *, system: str | None = None, context: int | None = None, forks: int = 1
@@ -229,7 +228,7 @@ class Model:
     def tag(self, texts: str, *, overflow: _Overflow = "error") -> list[_Entity]: ...  # type: ignore[overload-overlap]
     @overload
     def tag(self, texts: Iterable[str], *, overflow: _Overflow = "error") -> list[list[_Entity]]: ...
-    def rerank(self, query: str, texts: Sequence[str], *, overflow: _Overflow = "error") -> list[float]: ...
+    def rerank(self, query: str, texts: Iterable[str], *, overflow: _Overflow = "error") -> list[float]: ...
     def answer(self, question: str, text: str, *, overflow: _Overflow = "error") -> _Answer: ...
     def fill_mask(self, text: str, *, count: int = 5) -> list[list[_Word]]: ...
     @overload

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ._open import StrPath
 
-STOP = True
+STOP = object()
 """What a callback returns to end a run."""
 
 

@@ -25,7 +25,9 @@ class SiskinLM(TemplateLM):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        self.max_gen_toks, self.add_bos_token = int(max_gen_toks), bool(add_bos_token)
+        self.max_gen_toks = int(max_gen_toks)
+        # Arguments of the command line may be texts.
+        self.add_bos_token = str(add_bos_token).lower() == "true"
         for ignored in ("device", "max_batch_size"):
             options.pop(ignored, None)
         self.model = load(model, **options)
@@ -53,8 +55,10 @@ class SiskinLM(TemplateLM):  # type: ignore[misc]
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
         def fitting(context: list[int], continuation: list[int]) -> tuple[list[int], list[int]]:
-            kept = max(1, self.max_length - len(continuation))
-            return context[-kept:], continuation
+            # The last token is scored, but not read.
+            tokens = (context + continuation)[-(self.max_length + 1) :]
+            split = max(1, len(tokens) - len(continuation))
+            return tokens[:split], tokens[split:]
 
         pairs = [fitting(context, continuation) for _, context, continuation in requests]
         return self.model.log_likelihoods(pairs)
@@ -73,18 +77,23 @@ class SiskinLM(TemplateLM):  # type: ignore[misc]
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        texts = []
-        for request in requests:
-            context, settings = request.args
+        texts = [""] * len(requests)
+        groups: dict[str, list[int]] = {}
+        for index, request in enumerate(requests):
+            groups.setdefault(repr(request.args[1]), []).append(index)
+        for indices in groups.values():
+            settings = requests[indices[0]].args[1]
             stop = settings.get("until") or []
-            sampled = settings.get("do_sample", False)
-            completion = self.model.generate(
-                context,
+            max_tokens = int(settings.get("max_gen_toks", self.max_gen_toks))
+            kept = max(1, self.max_length - max_tokens)
+            completions = self.model.generate(
+                [self.tok_encode(requests[index].args[0])[-kept:] for index in indices],
                 stop=[stop] if isinstance(stop, str) else list(stop),
-                max_tokens=settings.get("max_gen_toks", self.max_gen_toks),
-                temperature=settings.get("temperature", 0.0) if sampled else 0.0,
+                max_tokens=max_tokens,
+                temperature=settings.get("temperature", 0.0) if settings.get("do_sample", False) else 0.0,
             )
-            texts.append(completion.text)
+            for index, completion in zip(indices, completions):
+                texts[index] = completion.text
         return texts
 
 

@@ -37,11 +37,15 @@ def _text_generation(model: Model, inputs: Any, **options: Any) -> Any:
     return [entry(prompt, done) for prompt, done in zip(inputs, model.generate(inputs, **options))]
 
 
-def _feature_extraction(model: Model, inputs: Texts, **options: Any) -> Any:
-    return model.embed(inputs, **options).tolist()
+def _overflow(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options with that of Transformers for long texts replaced by ours."""
+    if options.pop("truncation", False):
+        options["overflow"] = "truncate"
+    return options
 
 
 def _text_classification(model: Model, inputs: Texts, *, top_k: int | None = 1, **options: Any) -> Any:
+    options = _overflow(options)
     classes = model.classify([inputs] if isinstance(inputs, str) else inputs, **options)
     if top_k == 1:
         return [labels[0] for labels in classes]
@@ -49,7 +53,12 @@ def _text_classification(model: Model, inputs: Texts, *, top_k: int | None = 1, 
     return chosen[0] if isinstance(inputs, str) else chosen
 
 
-def _token_classification(model: Model, inputs: Texts, **options: Any) -> Any:
+def _token_classification(
+    model: Model, inputs: Texts, *, aggregation_strategy: str = "simple", **options: Any
+) -> Any:
+    if aggregation_strategy != "simple":
+        raise ValueError(f"aggregation_strategy: expected `simple`, got `{aggregation_strategy}`")
+
     def entries(found: list[Any]) -> list[dict[str, Any]]:
         return [
             {
@@ -79,8 +88,14 @@ def _question_answering(model: Model, inputs: Any = None, **options: Any) -> Any
 
 def _fill_mask(model: Model, inputs: Texts, *, top_k: int = 5) -> Any:
     def one(text: str) -> Any:
-        words = model.fill_mask(text, count=top_k)
-        return words[0] if len(words) == 1 else words
+        masks = model.fill_mask(text, count=top_k)
+        if len(masks) != 1:
+            return masks
+        mask = next((mask for mask in ("[MASK]", "<mask>") if mask in text), None)
+        return [
+            {**word, "sequence": text.replace(mask, word["token_str"].strip()) if mask else None}
+            for word in masks[0]
+        ]
 
     return _each(inputs, one)
 
@@ -104,10 +119,11 @@ def _text_to_text(model: Model, inputs: Texts, **options: Any) -> Any:
 
 def _speech_recognition(model: Model, inputs: Any, *, return_timestamps: bool = False, **options: Any) -> Any:
     def one(sound: Any) -> dict[str, Any]:
+        rate = {}
         if isinstance(sound, dict):
-            options["sample_rate"] = sound["sampling_rate"]
+            rate["sample_rate"] = sound["sampling_rate"]
             sound = sound["raw"] if "raw" in sound else sound["array"]
-        found = model.transcribe(sound, timestamps=return_timestamps, **options)
+        found = model.transcribe(sound, timestamps=return_timestamps, **{**options, **rate})
         result: dict[str, Any] = {"text": found["text"]}
         if return_timestamps:
             result["chunks"] = [
@@ -121,7 +137,6 @@ def _speech_recognition(model: Model, inputs: Any, *, return_timestamps: bool = 
 
 TASKS: dict[str, Callable[..., Any]] = {
     "automatic-speech-recognition": _speech_recognition,
-    "feature-extraction": _feature_extraction,
     "fill-mask": _fill_mask,
     "ner": _token_classification,
     "question-answering": _question_answering,
@@ -138,12 +153,15 @@ TASKS: dict[str, Callable[..., Any]] = {
 
 def pipeline(task: str, model: StrPath | Model, **options: Any) -> Callable[..., Any]:
     """Returns a function that runs a task; `options` are those of `siskin.load`."""
-    name = "translation" if task.startswith("translation_") else task
+    name, languages = task, {}
+    if task.startswith("translation_") and "_to_" in task:
+        source, target = task.removeprefix("translation_").split("_to_", 1)
+        name, languages = "translation", {"src_lang": source, "tgt_lang": target}
     if name not in TASKS:
         raise ValueError(f"unknown task `{task}`; expected one of {', '.join(sorted(TASKS))}")
     runner = opened(model, **options)
 
     def run(*inputs: Any, **call: Any) -> Any:
-        return TASKS[name](runner, *inputs, **call)
+        return TASKS[name](runner, *inputs, **{**languages, **call})
 
     return run

@@ -19,6 +19,18 @@ __all__ = ["CrossEncoder", "SentenceTransformer"]
 Vectors = NDArray[np.float32]
 
 
+def _normalized(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), dtype=np.float32)
+
+
+def _quantized(vectors: Vectors, precision: str) -> Any:
+    if precision not in ("binary", "ubinary"):
+        raise ValueError(f"precision: `{precision}` needs ranges of values; quantize the vectors yourself")
+    bits = np.packbits(vectors > 0, axis=-1)
+    return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+
+
 class SentenceTransformer:
     """An embedding model."""
 
@@ -27,8 +39,11 @@ class SentenceTransformer:
         model_name_or_path: StrPath | Model,
         *,
         truncate_dim: int | None = None,
+        device: str | None = None,
         **options: Any,
     ) -> None:
+        if device not in (None, "cpu"):
+            raise ValueError(f"device: expected `cpu`, got `{device}`")
         self.model = opened(model_name_or_path, **options)
         self.truncate_dim = truncate_dim
 
@@ -55,23 +70,21 @@ class SentenceTransformer:
         if prompt is not None:
             texts = prompt + sentences if isinstance(sentences, str) else [prompt + text for text in sentences]
         vectors = self.model.embed(
-            texts,
-            prompt="" if prompt is not None else prompt_name,
-            # None: as the model's configuration says.
-            normalize=True if normalize_embeddings else None,
-            dimensions=truncate_dim or self.truncate_dim or 0,
-            overflow="truncate",
+            texts, prompt="" if prompt is not None else prompt_name, overflow="truncate"
         )
-        if precision in ("binary", "ubinary"):
-            bits = np.packbits(vectors > 0, axis=-1)
-            return bits if precision == "ubinary" else (bits.astype(np.int16) - 128).astype(np.int8)
+        dimensions = truncate_dim or self.truncate_dim
+        if dimensions:
+            vectors = vectors[..., :dimensions]
+        if normalize_embeddings:
+            vectors = _normalized(vectors)
         if precision != "float32":
-            raise ValueError(f"precision: `{precision}` needs ranges of values; quantize the vectors yourself")
+            vectors = _quantized(vectors, precision)
         if convert_to_tensor:
             import torch  # type: ignore[import-not-found, unused-ignore]
 
-            return torch.from_numpy(vectors)
-        return vectors if convert_to_numpy else list(vectors)
+            return torch.from_numpy(np.ascontiguousarray(vectors))
+        is_list = not convert_to_numpy and not isinstance(sentences, str)
+        return list(vectors) if is_list else vectors
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Any:
         """The same with the model's prompt for queries, if it has one."""
@@ -97,16 +110,13 @@ class SentenceTransformer:
     def similarity(first: Vectors, second: Vectors) -> Vectors:
         """Returns the cosine similarities of the rows of two arrays."""
 
-        def normalized(vectors: Vectors) -> Vectors:
-            rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32))
-            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-            return np.asarray(rows / np.maximum(lengths, np.finfo(np.float32).tiny), dtype=np.float32)
-
-        return np.asarray(normalized(first) @ normalized(second).T, dtype=np.float32)
+        rows = [_normalized(np.atleast_2d(np.asarray(each, dtype=np.float32))) for each in (first, second)]
+        return np.asarray(rows[0] @ rows[1].T, dtype=np.float32)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Returns the length of an embedding."""
-        return self.truncate_dim or self.model.embedding_dimensions
+        dimensions = self.model.embedding_dimensions
+        return min(self.truncate_dim, dimensions) if self.truncate_dim else dimensions
 
 
 class CrossEncoder:
@@ -115,8 +125,10 @@ class CrossEncoder:
     def __init__(self, model_name_or_path: StrPath | Model, **options: Any) -> None:
         self.model = opened(model_name_or_path, **options)
 
-    def predict(self, sentences: Sequence[tuple[str, str]]) -> Vectors:
-        """Returns the score of each pair."""
+    def predict(self, sentences: Sequence[Any], *, batch_size: int | None = None) -> Any:
+        """Returns the score of a pair of texts, or of each of several. `batch_size` has no effect."""
+        if len(sentences) == 2 and all(isinstance(text, str) for text in sentences):
+            return np.float32(self.model.rerank(sentences[0], [sentences[1]], overflow="truncate")[0])
         scores = np.empty(len(sentences), dtype=np.float32)
         by_query: dict[str, list[int]] = {}
         for index, (query, _) in enumerate(sentences):
