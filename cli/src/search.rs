@@ -5,7 +5,7 @@ mod passages;
 use crate::input_path;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, Bar};
-use passages::Passage;
+use passages::{Passage, Passages};
 use serde_json::json;
 use siskin::encoder::{EmbedOptions, OverflowMode, Prompt};
 use siskin::{Encoder, EncoderOptions, Model, Result};
@@ -41,7 +41,13 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     input_path::check_model(&args.model)?;
-    let passages = passages::read(&args.folder)?;
+    let Passages { list: passages, unreadable, skipped } = Passages::read(&args.folder)?;
+    if unreadable + skipped > 0 {
+        let note = format!(
+            "[{skipped} files that are not text or too large, and {unreadable} unreadable ones, are skipped]"
+        );
+        output::note(open.quiet, note);
+    }
     let options = EncoderOptions { head: false, ..EncoderOptions::default() };
     let mut encoder = open.encoder(&args.model, &args.model_args, options)?;
     let query = embed_options(encoder.model(), "query")?;
@@ -90,7 +96,7 @@ fn print(score: f32, passage: &Passage, as_json: bool) -> Result<()> {
         );
     }
     let words: Vec<&str> = passage.text.split_whitespace().collect();
-    let text = words.join(" ");
+    let text = words.join(" ").replace(char::is_control, "\u{fffd}");
     let end = text.char_indices().nth(EXCERPT).map(|(end, _)| end);
     let dots = if end.is_some() { "…" } else { "" };
     output::line(format_args!(
