@@ -657,7 +657,7 @@ impl siskin_trainer::run::RunCallbacks for Thief<'_> {
     fn step(&mut self, progress: &siskin_trainer::run::StepReport) {
         // Steps continue while a checkpoint is written: the third step's has time to succeed, and the sixth step's to
         // fail.
-        let wait = || std::thread::sleep(std::time::Duration::from_secs(1));
+        let wait = || std::thread::sleep(std::time::Duration::from_secs(3));
         let hidden = self.folder.with_extension("hidden");
         match progress.step {
             5 => {
