@@ -3,13 +3,13 @@
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
-use siskin::encoder::{EmbedOptions, OverflowMode, Prompt};
+use pyo3::types::PyDict;
+use siskin::encoder::{EmbedOptions, MaskPrediction, OverflowMode, Prompt};
 use siskin::{Encoder, EncoderOptions, Error, Result};
 
 use crate::errors::IntoPyResult;
 use crate::model::PyModel;
-use crate::texts::results;
+use crate::texts::{dictionaries, results};
 
 /// The tokens that windows of long texts have in common.
 const OVERLAP: usize = 64;
@@ -39,27 +39,13 @@ impl PyModel {
         slot.run(py, || self.model.encoder(options), Encoder::cancel_handle, work)
     }
 
-    fn embed_options(&self, settings: &EmbedSettings<'_>) -> Result<EmbedOptions> {
-        let default = EmbedOptions::of(&self.model)?;
-        let prompt = settings.prompt.as_deref().map_or(Ok(default.prompt), |name| match name {
+    /// Returns a prompt by its name, which is empty for none.
+    fn prompt(&self, name: &str) -> Result<Prompt> {
+        match name {
             "" => Ok(Prompt::None),
             name => Prompt::named(&self.model, name),
-        })?;
-        Ok(EmbedOptions {
-            normalize: settings.normalize.unwrap_or(default.normalize),
-            dimensions: settings.dimensions,
-            overflow: overflow(settings.overflow)?,
-            prompt,
-            ..default
-        })
+        }
     }
-}
-
-struct EmbedSettings<'a> {
-    normalize: Option<bool>,
-    prompt: Option<String>,
-    dimensions: usize,
-    overflow: &'a str,
 }
 
 #[pymethods]
@@ -72,13 +58,19 @@ impl PyModel {
         py: Python<'py>,
         texts: &Bound<'py, PyAny>,
         normalize: Option<bool>,
-        prompt: Option<String>,
+        prompt: Option<&str>,
         dimensions: usize,
         overflow: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (texts, is_list) = crate::texts::texts(texts)?;
-        let settings = EmbedSettings { normalize, prompt, dimensions, overflow };
-        let options = self.embed_options(&settings).into_py(py)?;
+        let default = EmbedOptions::of(&self.model).into_py(py)?;
+        let options = EmbedOptions {
+            normalize: normalize.unwrap_or(default.normalize),
+            dimensions,
+            overflow: self::overflow(overflow).into_py(py)?,
+            prompt: prompt.map_or(Ok(default.prompt), |name| self.prompt(name)).into_py(py)?,
+            ..default
+        };
         let (count, flat, columns) = self.run_encoder(py, false, |encoder| {
             let vectors = encoder.embed(&texts, &options)?;
             let columns = vectors.first().map_or(encoder.embedding_dimensions(), Vec::len);
@@ -103,14 +95,10 @@ impl PyModel {
         let overflow = self::overflow(overflow).into_py(py)?;
         let classes = self.run_encoder(py, true, |encoder| encoder.classify(&texts, overflow))?;
         let all = classes.into_iter().map(|classes| {
-            let label = |class: siskin::encoder::Scored| {
-                let result = PyDict::new(py);
+            dictionaries(py, classes, |result, class| {
                 result.set_item("label", class.label)?;
-                result.set_item("score", class.probability)?;
-                Ok(result)
-            };
-            let classes: PyResult<Vec<_>> = classes.into_iter().map(label).collect();
-            Ok(PyList::new(py, classes?)?.into_any())
+                result.set_item("score", class.probability)
+            })
         });
         results(py, all.collect::<PyResult<_>>()?, is_list)
     }
@@ -127,16 +115,12 @@ impl PyModel {
         let overflow = self::overflow(overflow).into_py(py)?;
         let entities = self.run_encoder(py, true, |encoder| encoder.tag(&texts, overflow))?;
         let all = texts.iter().zip(entities).map(|(text, entities)| {
-            let entry = |entity: siskin::encoder::Entity| {
-                let result = PyDict::new(py);
+            dictionaries(py, entities, |result, entity| {
                 result.set_item("entity", entity.label)?;
                 result.set_item("score", entity.probability)?;
-                set_span(&result, text, entity.start, entity.end)?;
-                result.set_item("word", text.get(entity.start..entity.end).unwrap_or_default())?;
-                Ok(result)
-            };
-            let entities: PyResult<Vec<_>> = entities.into_iter().map(entry).collect();
-            Ok(PyList::new(py, entities?)?.into_any())
+                set_span(result, text, entity.start, entity.end)?;
+                result.set_item("word", text.get(entity.start..entity.end).unwrap_or_default())
+            })
         });
         results(py, all.collect::<PyResult<_>>()?, is_list)
     }
@@ -178,21 +162,16 @@ impl PyModel {
 
     /// Predicts the words that the mask tokens of a text stand for: a list for each of them, the most likely first.
     #[pyo3(signature = (text, *, count = 5))]
-    fn fill_mask<'py>(
-        &self,
-        py: Python<'py>,
-        text: &str,
-        count: usize,
-    ) -> PyResult<Vec<Vec<Bound<'py, PyDict>>>> {
+    fn fill_mask<'py>(&self, py: Python<'py>, text: &str, count: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let masks = self.run_encoder(py, true, |encoder| encoder.fill_mask(text, count))?;
-        let entry = |word: siskin::encoder::MaskPrediction| {
-            let result = PyDict::new(py);
-            result.set_item("token", word.id)?;
-            result.set_item("token_str", word.text)?;
-            result.set_item("score", word.probability)?;
-            Ok(result)
+        let words = |words: Vec<MaskPrediction>| {
+            dictionaries(py, words, |result, word| {
+                result.set_item("token", word.id)?;
+                result.set_item("token_str", word.text)?;
+                result.set_item("score", word.probability)
+            })
         };
-        masks.into_iter().map(|words| words.into_iter().map(entry).collect()).collect()
+        masks.into_iter().map(words).collect()
     }
 }
 

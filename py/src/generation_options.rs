@@ -92,7 +92,7 @@ impl GenerationOptions {
                 continue;
             }
             if !OTHERS.contains(&name.as_str()) {
-                return Err(PyTypeError::new_err(format!("unexpected keyword argument '{name}'")));
+                return Err(unexpected(&name));
             }
             if !value.is_none() {
                 options.set(&name, &value).map_err(|error| named(arguments.py(), &name, &error))?;
@@ -158,7 +158,7 @@ impl GenerationOptions {
             "logit_bias" => {
                 sampler.logit_bias = value.extract::<Vec<(u32, f32)>>().or_else(|_| pairs(value))?
             }
-            _ => {}
+            _ => return Err(unexpected(name)),
         }
         Ok(())
     }
@@ -173,6 +173,10 @@ impl GenerationOptions {
             ..GenerationRequest::new(prompt)
         }
     }
+}
+
+fn unexpected(name: &str) -> PyErr {
+    PyTypeError::new_err(format!("unexpected keyword argument '{name}'"))
 }
 
 /// Returns an exception of the same class that names the option.

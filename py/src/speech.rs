@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 use siskin::Error;
 use siskin::audio::AudioSamples;
 use siskin::speech::{TranscribeOptions, Transcriber};
@@ -13,6 +13,7 @@ use siskin_media::audio;
 
 use crate::errors::IntoPyResult;
 use crate::model::PyModel;
+use crate::texts::dictionaries;
 
 /// Reads a file, or samples of one channel.
 fn samples(sound: &Bound<'_, PyAny>, sample_rate: u32) -> PyResult<AudioSamples> {
@@ -68,18 +69,16 @@ impl PyModel {
         let result = PyDict::new(py);
         result.set_item("text", &transcript.text)?;
         result.set_item("language", &transcript.language)?;
-        let segments = transcript.segments.iter().enumerate().map(|(id, segment)| {
-            let entry = PyDict::new(py);
+        let segments = dictionaries(py, transcript.segments.iter().enumerate(), |entry, (id, segment)| {
             entry.set_item("id", id)?;
             entry.set_item("start", segment.start)?;
             entry.set_item("end", segment.end)?;
             entry.set_item("text", &segment.text)?;
             entry.set_item("tokens", &segment.ids)?;
             entry.set_item("avg_logprob", segment.log_probability)?;
-            entry.set_item("no_speech_prob", segment.no_speech_probability)?;
-            Ok(entry)
-        });
-        result.set_item("segments", PyList::new(py, segments.collect::<PyResult<Vec<_>>>()?)?)?;
+            entry.set_item("no_speech_prob", segment.no_speech_probability)
+        })?;
+        result.set_item("segments", segments)?;
         Ok(result)
     }
 }

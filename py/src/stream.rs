@@ -35,16 +35,20 @@ impl PyTextStream {
         }
     }
 
+    /// Ends the response where it is, without running Python code.
+    fn end_turn(&self, py: Python<'_>) -> siskin::Result<Completion> {
+        let session = self.session.get();
+        let ended = py.detach(|| session.end_turn(self.turn));
+        self.release(py);
+        ended
+    }
+
     /// Ends the response, unless it has ended.
     fn end(&self, py: Python<'_>) -> PyResult<&Py<Completion>> {
         if let Some(completion) = self.completion.get() {
             return Ok(completion);
         }
-        let session = self.session.get();
-        let ended = py.detach(|| session.end_turn(self.turn));
-        self.release(py);
-        let completion = ended.into_py(py)?;
-        let completion = Py::new(py, completion)?;
+        let completion = Py::new(py, self.end_turn(py).into_py(py)?)?;
         Ok(self.completion.get_or_init(|| completion))
     }
 }
@@ -77,14 +81,8 @@ impl PyTextStream {
 
     /// Ends the response, unless it has ended: what was generated so far becomes a part of the conversation.
     fn close(&self, py: Python<'_>) {
-        if self.completion.get().is_none() {
-            let session = self.session.get();
-            // If another call has ended the response, nothing is left to do.
-            let ended = py.detach(|| session.end_turn(self.turn)).ok();
-            let completion = ended.and_then(|completion| Py::new(py, completion).ok());
-            completion.into_iter().for_each(|completion| drop(self.completion.set(completion)));
-            self.release(py);
-        }
+        // If another call has ended the response, nothing is left to do.
+        let _ = self.end(py);
     }
 
     /// Generates the rest, and returns the whole response.
@@ -113,12 +111,7 @@ impl Drop for PyTextStream {
     fn drop(&mut self) {
         if self.completion.get().is_none() {
             // An exception may be pending: no Python code may run.
-            Python::attach(|py| {
-                let session = self.session.get();
-                let ended = py.detach(|| session.end_turn(self.turn));
-                drop(ended);
-                self.release(py);
-            });
+            let _ = Python::attach(|py| self.end_turn(py));
         }
     }
 }
