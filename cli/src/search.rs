@@ -76,7 +76,7 @@ fn scores<'p>(
     query: &[f32],
     open: &OpenArgs,
 ) -> Result<Vec<(f32, &'p Passage)>> {
-    let bar = Bar::new(open.quiet);
+    let bar = Bar::of_texts(open.quiet, Some(passages.len() as u64));
     let mut scored = Vec::with_capacity(passages.len());
     for batch in passages.chunks(BATCH) {
         bar.set(scored.len() as u64, passages.len() as u64);
