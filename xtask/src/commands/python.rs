@@ -1,5 +1,6 @@
 //! `python`: the Python package, tested as users have it.
 
+use super::bench_peers::peers;
 use super::model;
 use crate::shell::{Result, built, c_library, program, root, run};
 use crate::{Subcommand, tools};
@@ -13,7 +14,9 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     run: python,
 };
 
+const TEST_MODULES: &str = "mypy, numpy, pytest";
 const TEST_PACKAGES: [&str; 3] = ["mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0"];
+const WHEEL_MODULES: &str = "abi3audit, auditwheel, maturin, ziglang";
 const WHEEL_PACKAGES: [&str; 4] =
     ["abi3audit==0.0.26", "auditwheel==6.8.2", "maturin==1.16.0", "ziglang==0.17.1"];
 /// The limit of the wheel's size in bytes.
@@ -34,13 +37,8 @@ pub(super) fn need_tools() -> Result<PathBuf> {
         model::bring(name)?;
     }
     let python = tools::python("python-tests")?;
-    install(&python, &TEST_PACKAGES)?;
+    peers::need(&python, TEST_MODULES, &TEST_PACKAGES)?;
     Ok(python)
-}
-
-fn install(python: &Path, packages: &[&str]) -> Result {
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run(program(python, &pip).args(packages))
 }
 
 /// Tests the package from the test build, or as a wheel.
@@ -49,10 +47,11 @@ pub(super) fn check(python: &Path, as_wheel: bool) -> Result {
     if !as_wheel {
         return tests(python, Some(&staged()?));
     }
-    let wheel = wheel()?.display().to_string();
+    let wheel = wheel()?;
     let clean = tools::python("python-wheel")?;
-    install(&clean, &TEST_PACKAGES)?;
-    install(&clean, &["--force-reinstall", "--no-deps", &wheel])?;
+    peers::need(&clean, TEST_MODULES, &TEST_PACKAGES)?;
+    let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
+    run(program(&clean, &install).arg(&wheel))?;
     tests(&clean, None)?;
     run(&mut program(&clean, &["-m", "mypy.stubtest", "siskin._siskin"]))
 }
@@ -94,7 +93,7 @@ fn staged() -> Result<PathBuf> {
 /// Builds and checks a wheel that runs on Linux with glibc 2.17 and later.
 fn wheel() -> Result<PathBuf> {
     let python = tools::python("python-wheel-tools")?;
-    install(&python, &WHEEL_PACKAGES)?;
+    peers::need(&python, WHEEL_MODULES, &WHEEL_PACKAGES)?;
     let folder = root().join("target/wheels");
     let _ = fs::remove_dir_all(&folder);
     let build = ["-m", "maturin", "build", "--manifest-path=py/Cargo.toml", "--locked", "--zig"];
