@@ -1,7 +1,7 @@
 //! Tools that the commands need: found, installed, or reported with the command that installs them.
 
 use crate::shell::{self, Result, cargo, program, run, succeeds};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Installs Debian packages, or returns an error with the command to run. Other steps of this checkout wait meanwhile:
 /// apt refuses to run twice.
@@ -85,11 +85,18 @@ pub(crate) fn clang() -> Result {
 pub(crate) fn c_compilers() -> Result<[&'static str; 2]> {
     let is_there = |name: &&str| succeeds(&mut program(name, &["--version"]));
     let mut clangs = ["clang", "clang-19"].into_iter();
-    let clang = clangs.find(is_there);
+    let clang = clangs.find(|clang| is_there(clang) && has_sanitizers(clang));
     if clang.is_none() || !is_there(&"g++") {
         apt(&["gcc", "g++", "clang", "libc6-dev", "libclang-rt-14-dev"])?;
     }
     Ok(["gcc", clang.unwrap_or("clang")])
+}
+
+/// Whether the sanitizer runtimes of `clang`, a package of their own, are installed.
+fn has_sanitizers(clang: &str) -> bool {
+    let library = format!("--print-file-name=libclang_rt.asan-{}.a", std::env::consts::ARCH);
+    let printed = program(clang, &[&library]).output();
+    printed.is_ok_and(|printed| Path::new(String::from_utf8_lossy(&printed.stdout).trim()).is_file())
 }
 
 /// Ensures that valgrind and the debug information that it needs of the C library are installed.
