@@ -5,6 +5,7 @@ mod cross_compile;
 mod env;
 mod library;
 mod shell;
+mod systems;
 mod test_output;
 mod tools;
 

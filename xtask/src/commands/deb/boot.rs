@@ -1,9 +1,9 @@
 //! Tests the service under systemd: boots a fresh system in a container.
 
 use super::packages::{DebPackage, said};
-use super::roots::Root;
 use super::socket_client::ask;
 use crate::shell::{Result, program, run, succeeds};
+use crate::systems::System;
 use crate::tools;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MODEL: &str = "var/lib/siskin/model.siskin";
 
 /// Installs the command in a system that has systemd, enables the service, boots the system and sends a request.
-pub(super) fn check(root: &Root, folder: &Path, package: &DebPackage) -> Result {
+pub(super) fn check(root: &System, folder: &Path, package: &DebPackage) -> Result {
     if let Err(why) = tools::debian(&[("/usr/bin/systemd-nspawn".to_owned(), "systemd-container")]) {
         println!("the service was not started: {why}");
         return Ok(());
     }
     let file = root.bring(&package.file)?;
     run(&mut root.program(&["apt-get", "install", "-q", "-y", &file]))?;
-    let model = root.folder.join(MODEL);
+    let model = root.folder().join(MODEL);
     fs::copy(folder.join("models/chat.siskin"), &model).map_err(said(&model))?;
     run(&mut root.program(&["systemd-machine-id-setup"]))?;
     run(&mut root.program(&["systemctl", "enable", "siskin.socket"]))?;
-    match Container::start(&root.folder, &folder.join("boot.log"))? {
+    match Container::start(root.folder(), &folder.join("boot.log"))? {
         Some(container) => {
             ask(&container.file("run/siskin.sock"))?;
             container.hardened()?;

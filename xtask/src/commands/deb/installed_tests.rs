@@ -1,10 +1,11 @@
 //! Tests installed packages, comparing their output to this machine's.
 
 use super::boot;
+use super::installable::RELEASE;
 use super::machine::DebArchitecture;
 use super::packages::{DebPackage, NAMES, VERSION, said};
-use super::roots::Root;
 use crate::shell::{self, Result, output, program, run};
+use crate::systems::System;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,9 @@ const INPUTS: &str = "tests/data/golden/llama/io.safetensors";
 /// Installs the packages of an architecture in a fresh system, tests them and removes them.
 pub(super) fn check(machine: &DebArchitecture, folder: &Path, made: &[DebPackage]) -> Result {
     let (models, reference) = (folder.join("models"), reference()?);
-    let root = Root::make(machine, folder)?;
+    let packages: &[&str] = if machine.is_own() { &["systemd-sysv"] } else { &[] };
+    let place = folder.join(format!("root-{}", machine.name));
+    let root = System::debian(machine.name, RELEASE, packages, place)?;
     let before = root.files()?;
     let made: Vec<&DebPackage> = made.iter().filter(|package| package.machine == machine.name).collect();
     let files = made.iter().map(|package| root.bring(&package.file)).collect::<Result<Vec<_>>>()?;
@@ -78,7 +81,7 @@ fn same(what: &str, found: &str, expected: &str) -> Result {
 }
 
 /// Compares the logits of a golden's tokens, bit by bit.
-fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
+fn logits(root: &System, models: &Path, reference: &Path) -> Result {
     let (model, written) = (models.join("chat.siskin"), models.join("logits.safetensors"));
     let input = root.bring(&shell::root().join(INPUTS))?;
     let words = ["logits", "/tmp/chat.siskin", "--input", &input, "--output", "/tmp/found", "--quiet"];
@@ -87,7 +90,7 @@ fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
     command.arg(&model).args(["--input", INPUTS, "--quiet", "--output"]);
     run(command.arg(&written))?;
     let [found, expected] =
-        [&root.folder.join("tmp/found"), &written].map(|path| fs::read(path).map_err(said(path)));
+        [&root.folder().join("tmp/found"), &written].map(|path| fs::read(path).map_err(said(path)));
     let (found, expected) = (found?, expected?);
     match found == expected {
         true => {
@@ -99,11 +102,11 @@ fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
 }
 
 /// Checks that the kernels selected for boards give the bits of the reference.
-fn boards(machine: &DebArchitecture, root: &Root) -> Result {
+fn boards(machine: &DebArchitecture, root: &System) -> Result {
     for (processor, pages, features) in BOARDS {
         let mut doctor = program(machine.emulator, &["-cpu", processor, "-p", pages, "-L"]);
-        doctor.arg(&root.folder).arg(root.folder.join("usr/bin/siskin")).args(["doctor", "--quiet"]);
-        let said = output(doctor.arg(root.folder.join("tmp/chat.siskin")))?;
+        doctor.arg(root.folder()).arg(root.folder().join("usr/bin/siskin")).args(["doctor", "--quiet"]);
+        let said = output(doctor.arg(root.folder().join("tmp/chat.siskin")))?;
         let says = |name: &str, value: &str| {
             said.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim() == value))
         };

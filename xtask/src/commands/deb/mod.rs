@@ -1,15 +1,15 @@
 //! `deb`: Debian packages of the library, its header and the command, tested in a fresh Debian 12.
 
 mod boot;
-mod emulator;
+mod installable;
 mod installed_tests;
 mod machine;
 mod packages;
-mod roots;
 mod service;
 mod socket_client;
 
 use crate::shell::{self, Result};
+use crate::systems::emulator;
 use crate::{Subcommand, library, tools};
 use machine::{DebArchitecture, MACHINES};
 use packages::DebPackage;
@@ -66,7 +66,7 @@ fn check(machines: &[&DebArchitecture]) -> Result {
     }
     for machine in machines {
         let begun = Instant::now();
-        match roots::whether(machine, &folder, &made) {
+        match installable::check(machine, &folder, &made) {
             Ok(()) => {
                 installed_tests::check(machine, &folder, &made)?;
                 println!("{}: used in a fresh root, in {:.0} s", machine.name, begun.elapsed().as_secs_f64());

@@ -1,7 +1,7 @@
 //! Registers an emulator with binfmt_misc, for as long as it is needed.
 
-use super::machine::DebArchitecture;
 use crate::shell::{Result, program, run, succeeds};
+use crate::tools;
 use std::fs;
 use std::path::Path;
 
@@ -11,28 +11,31 @@ const OWN: usize = 2;
 /// The binfmt_misc pattern of 64-bit Arm programs.
 const ARM64: &str = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00";
 const MASK: &str = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff";
+const EMULATOR: &str = "/usr/bin/qemu-aarch64-static";
 /// The prefix of entry names. The process id follows, so that entries of ended processes can be told from those in use.
 const NAME: &str = "siskin-arm64-";
 /// The prefix if the folder was mounted for the entry.
 const MOUNTED: &str = "siskin-mounted-arm64-";
 
 /// Changes that are undone on drop.
-pub(super) struct Emulator {
+pub(crate) struct Emulator {
     mounted: bool,
     /// The name of the registered entry.
     registered: Option<String>,
 }
 
 impl Emulator {
-    /// Registers the emulator of `machine`.
-    pub(super) fn begin(machine: &DebArchitecture) -> Result<Self> {
+    /// Makes programs of an architecture, by Debian's name, run here: installs and registers an emulator if needed.
+    pub(crate) fn begin(architecture: &str) -> Result<Self> {
+        tools::debian(&[("/usr/bin/arch-test".to_owned(), "arch-test")])?;
         let mut emulator = Self { mounted: false, registered: None };
-        if runs(machine) {
+        if runs(architecture) {
             return Ok(emulator);
         }
-        if machine.name != "arm64" {
-            return Err(format!("this machine runs no programs of {}", machine.name));
+        if architecture != "arm64" {
+            return Err(format!("programs of {architecture} do not run here"));
         }
+        tools::debian(&[(EMULATOR.to_owned(), "qemu-user-static")])?;
         if !Path::new(FOLDER).join("register").exists() {
             run(&mut program("mount", &["-t", "binfmt_misc", "binfmt_misc", FOLDER]))?;
             emulator.mounted = true;
@@ -40,13 +43,13 @@ impl Emulator {
         // With the flag F, the kernel opens the emulator now, so that it need not exist inside the root.
         let kind = if emulator.mounted { MOUNTED } else { NAME };
         let name = format!("{kind}{}", std::process::id());
-        let line = format!(":{name}:M::{ARM64}:{MASK}:{}:F", machine.emulator);
+        let line = format!(":{name}:M::{ARM64}:{MASK}:{EMULATOR}:F");
         let place = format!("{FOLDER}/register");
         fs::write(&place, line).map_err(|error| format!("{place}: {error}"))?;
         emulator.registered = Some(name);
-        match runs(machine) {
+        match runs(architecture) {
             true => Ok(emulator),
-            false => Err(format!("programs of {} do not run with {}", machine.name, machine.emulator)),
+            false => Err(format!("programs of {architecture} do not run with {EMULATOR}")),
         }
     }
 }
@@ -64,7 +67,7 @@ impl Drop for Emulator {
 }
 
 /// Removes the leftovers of killed runs. Has no effect without root permissions.
-pub(super) fn clear() {
+pub(crate) fn clear() {
     let left = clear_in(Path::new(FOLDER), |process| Path::new("/proc").join(process).exists());
     let needed = || fs::read_dir(FOLDER).is_ok_and(|entries| entries.count() > OWN);
     if left.iter().any(|name| name.starts_with(MOUNTED)) && !needed() {
@@ -84,8 +87,8 @@ fn clear_in(folder: &Path, lives: impl Fn(&str) -> bool) -> Vec<String> {
     left.collect()
 }
 
-fn runs(machine: &DebArchitecture) -> bool {
-    succeeds(&mut program("arch-test", &[machine.name]))
+fn runs(architecture: &str) -> bool {
+    succeeds(&mut program("arch-test", &[architecture]))
 }
 
 #[cfg(test)]
