@@ -90,6 +90,16 @@ fn has_std(triple: &str) -> bool {
     folder.is_ok_and(|folder| Path::new(folder.trim()).is_dir())
 }
 
+/// Ensures that rustup has the standard library of a target.
+pub(crate) fn add_std(triple: &str) -> Result {
+    if has_std(triple) { Ok(()) } else { run(&mut program("rustup", &["target", "add", triple])) }
+}
+
+/// Returns the variable that adds to the compiler's flags for the target `triple`.
+pub(crate) fn flags_variable(triple: &str) -> String {
+    format!("CARGO_TARGET_{}_RUSTFLAGS", key(triple))
+}
+
 /// Sets the linker for the target `triple`.
 pub(crate) fn link_with<'a>(command: &'a mut Command, triple: &str, linker: &str) -> &'a mut Command {
     command.env(format!("CARGO_TARGET_{}_LINKER", key(triple)), linker)

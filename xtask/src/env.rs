@@ -1,5 +1,9 @@
 //! The environment variables that xtask reads.
 
+use std::env::JoinPathsError;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
 /// Returns the cargo that runs this program.
 pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
@@ -8,6 +12,18 @@ pub(crate) fn cargo() -> String {
 /// Returns cargo's target folder, if it is set.
 pub(crate) fn target_folder() -> Option<String> {
     std::env::var("CARGO_TARGET_DIR").ok().filter(|path| !path.is_empty())
+}
+
+/// Returns the folder of cargo's registry.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
+}
+
+/// Returns the search path of programs with `folder` first.
+pub(crate) fn path_with(folder: &Path) -> Result<OsString, JoinPathsError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path)))
 }
 
 /// `SISKIN_PEERS_PYTHON`: a Python that has llama-cpp-python installed.

@@ -8,6 +8,7 @@ mod shell;
 mod systems;
 mod test_output;
 mod tools;
+mod zig;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     commands::size::SUBCOMMAND,
     commands::cuda::SUBCOMMAND,
     commands::deb::SUBCOMMAND,
+    commands::release::SUBCOMMAND,
     commands::ios::SUBCOMMAND,
     commands::android::SUBCOMMAND,
 ];

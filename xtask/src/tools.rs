@@ -117,6 +117,16 @@ pub(crate) fn cargo_fuzz() -> Result {
     run(&mut cargo(&["install", "cargo-fuzz", "--locked"]))
 }
 
+/// Ensures that a program that extends cargo is installed.
+pub(crate) fn cargo_tool(name: &str, version: &str, features: &[&str]) -> Result {
+    let subcommand = name.trim_start_matches("cargo-");
+    if succeeds(&mut cargo(&[subcommand, "--version"])) || succeeds(&mut cargo(&[subcommand, "--help"])) {
+        return Ok(());
+    }
+    let mut install = cargo(&["install", name, "--version", version, "--locked"]);
+    run(install.args(features.iter().map(|feature| format!("--features={feature}"))))
+}
+
 /// Returns true if `cargo deny` is installed.
 pub(crate) fn has_cargo_deny() -> bool {
     succeeds(&mut cargo(&["deny", "--version"]))

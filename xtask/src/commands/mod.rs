@@ -24,6 +24,7 @@ mod model_folders;
 pub(crate) mod ops;
 pub(crate) mod python;
 pub(crate) mod quality;
+pub(crate) mod release;
 mod schemas;
 mod serve;
 pub(crate) mod size;

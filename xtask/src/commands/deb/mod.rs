@@ -13,6 +13,7 @@ use crate::systems::emulator;
 use crate::{Subcommand, library, tools};
 use machine::{DebArchitecture, MACHINES};
 use packages::DebPackage;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
@@ -36,6 +37,28 @@ fn deb(arguments: &[String]) -> Result {
     check(&machines)
 }
 
+/// Ensures that the tools for all architectures are installed.
+pub(super) fn need_all_tools() -> Result {
+    need_tools(&MACHINES.iter().collect::<Vec<_>>())
+}
+
+/// Builds the packages of all architectures, and returns their files.
+pub(super) fn build_all() -> Result<Vec<PathBuf>> {
+    let made = build(&MACHINES.iter().collect::<Vec<_>>(), &shell::built("deb"))?;
+    Ok(made.into_iter().map(|package| package.file).collect())
+}
+
+/// Installs, tests and removes the packages of all architectures, from the files that were built in `folder`.
+pub(super) fn check_all(folder: &Path) -> Result {
+    let mut made = Vec::new();
+    for machine in &MACHINES {
+        for name in packages::NAMES {
+            made.push(DebPackage::read(name, machine, folder)?);
+        }
+    }
+    test_installed(&MACHINES.iter().collect::<Vec<_>>(), &shell::built("deb"), &made)
+}
+
 fn need_tools(machines: &[&DebArchitecture]) -> Result {
     let own = machine::own()?;
     let mut needs = vec![
@@ -54,29 +77,41 @@ fn need_tools(machines: &[&DebArchitecture]) -> Result {
 /// Builds, checks and tests the packages of these architectures.
 fn check(machines: &[&DebArchitecture]) -> Result {
     let folder = shell::built("deb");
-    installed_tests::models(&folder)?;
-    let mut made: Vec<DebPackage> = Vec::new();
+    let made = build(machines, &folder)?;
+    test_installed(machines, &folder, &made)?;
+    println!("\n{:<44} {:>10}", "package", "bytes");
+    for package in &made {
+        println!("{:<44} {:>10}", package.file.display(), package.bytes);
+    }
+    Ok(())
+}
+
+/// Builds and inspects packages.
+fn build(machines: &[&DebArchitecture], folder: &Path) -> Result<Vec<DebPackage>> {
+    let mut made = Vec::new();
     for machine in machines {
         let built = machine.build()?;
-        let packages = packages::pack(machine, &built, &folder)?;
-        library::check(&packages::library(&folder, machine))?;
+        let packages = packages::pack(machine, &built, folder)?;
+        library::check(&packages::library(folder, machine))?;
         packages::lint(&packages)?;
-        service::check(machine, &folder)?;
+        service::check(machine, folder)?;
         made.extend(packages);
     }
+    Ok(made)
+}
+
+/// Installs, tests and removes packages in fresh systems.
+fn test_installed(machines: &[&DebArchitecture], folder: &Path, made: &[DebPackage]) -> Result {
+    installed_tests::models(folder)?;
     for machine in machines {
         let begun = Instant::now();
-        match installable::check(machine, &folder, &made) {
+        match installable::check(machine, folder, made) {
             Ok(()) => {
-                installed_tests::check(machine, &folder, &made)?;
+                installed_tests::check(machine, folder, made)?;
                 println!("{}: used in a fresh root, in {:.0} s", machine.name, begun.elapsed().as_secs_f64());
             }
             Err(why) => println!("{}: not installed anywhere: {why}", machine.name),
         }
-    }
-    println!("\n{:<44} {:>10}", "package", "bytes");
-    for package in &made {
-        println!("{:<44} {:>10}", package.file.display(), package.bytes);
     }
     Ok(())
 }

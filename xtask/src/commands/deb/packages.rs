@@ -17,6 +17,23 @@ pub(super) struct DebPackage {
     pub(super) c_library: Version,
 }
 
+impl DebPackage {
+    /// Reads a package of this version in a folder.
+    pub(super) fn read(name: &'static str, machine: &DebArchitecture, folder: &Path) -> Result<Self> {
+        let file = folder.join(file_name(name, machine));
+        let bytes = fs::metadata(&file).map_err(said(&file))?.len();
+        let depends = output(program("dpkg-deb", &["--field"]).arg(&file).arg("Depends"))?;
+        let needed = depends.split("libc6 (>= ").nth(1).and_then(|rest| rest.split(')').next());
+        let version = needed.and_then(|version| version.split_once('.'));
+        let c_library = version.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        Ok(Self { name, machine: machine.name, file, bytes, c_library: c_library.unwrap_or_default() })
+    }
+}
+
+fn file_name(name: &str, machine: &DebArchitecture) -> String {
+    format!("{name}_{VERSION}_{}.deb", machine.name)
+}
+
 /// A version of the C library.
 pub(super) type Version = (u32, u32);
 
@@ -198,7 +215,7 @@ impl Stage<'_> {
             self.time
         );
         run(program("sh", &["-c", &even]).current_dir(tree))?;
-        let file = to.join(format!("{name}_{VERSION}_{}.deb", self.machine.name));
+        let file = to.join(file_name(name, self.machine));
         let mut make = program("dpkg-deb", &["--root-owner-group", "-Zxz", "--build"]);
         run(make.arg(tree).arg(&file).env("SOURCE_DATE_EPOCH", &self.time))?;
         Ok(file)

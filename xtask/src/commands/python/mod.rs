@@ -1,8 +1,11 @@
 //! `python`: the Python package, tested as users have it.
 
+pub(super) mod wheel;
+
 use super::bench_peers::peers;
 use super::model;
-use crate::shell::{Result, built, c_library, program, root, run};
+use crate::shell::{Result, built, c_library, output, program, root, run};
+use crate::systems::{self, System};
 use crate::{Subcommand, tools};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +19,8 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
 
 const TEST_MODULES: &str = "mypy, numpy, pytest";
 const TEST_PACKAGES: [&str; 3] = ["mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0"];
-const WHEEL_MODULES: &str = "abi3audit, auditwheel, maturin, ziglang";
-const WHEEL_PACKAGES: [&str; 4] =
-    ["abi3audit==0.0.26", "auditwheel==6.8.2", "maturin==1.16.0", "ziglang==0.17.1"];
-/// The limit of the wheel's size in bytes.
-const WHEEL_BYTES: u64 = 6 << 20;
+/// The Debian release with a newer Python than the oldest that the package supports.
+const NEWER: &str = "trixie";
 
 fn python(arguments: &[String]) -> Result {
     let as_wheel = match arguments {
@@ -47,13 +47,53 @@ pub(super) fn check(python: &Path, as_wheel: bool) -> Result {
     if !as_wheel {
         return tests(python, Some(&staged()?));
     }
-    let wheel = wheel()?;
+    let own = wheel::own()?;
+    wheel::need_tools(std::slice::from_ref(own))?;
+    let folder = root().join("target/wheels");
+    let _ = fs::remove_dir_all(&folder);
+    check_wheel(&wheel::build(own, &folder)?, own)
+}
+
+/// Inspects a wheel. Those for this machine are also tested in clean environments, of this machine's Python and of a
+/// newer one.
+pub(super) fn check_wheel(file: &Path, platform: &wheel::Platform) -> Result {
+    wheel::inspect(file)?;
+    if !platform.is_own() {
+        return Ok(());
+    }
     let clean = tools::python("python-wheel")?;
     peers::need(&clean, TEST_MODULES, &TEST_PACKAGES)?;
     let install = ["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"];
-    run(program(&clean, &install).arg(&wheel))?;
+    run(program(&clean, &install).arg(file))?;
     tests(&clean, None)?;
-    run(&mut program(&clean, &["-m", "mypy.stubtest", "siskin._siskin"]))
+    run(&mut program(&clean, &["-m", "mypy.stubtest", "siskin._siskin"]))?;
+    match systems::debian_is_available(NEWER, &built("python-newer")) {
+        Ok(()) => newer(&clean, file),
+        Err(why) => {
+            println!("not tested with a newer Python: {why}");
+            Ok(())
+        }
+    }
+}
+
+/// Runs the tests with the Python of a newer Debian.
+fn newer(pip: &Path, wheel: &Path) -> Result {
+    let packages = built("python-newer/packages");
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let system = System::debian(architecture, NEWER, &["python3-venv"], built("python-newer/system"))?;
+    // Downloaded by this machine's pip, which knows where its packages come from.
+    let version = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"];
+    let version = output(system.program(&["python3"]).args(version))?;
+    let mut download = program(pip, &["-m", "pip", "download", "--quiet", "--only-binary=:all:"]);
+    download.args(["--python-version", version.trim(), "--dest"]).arg(&packages);
+    run(download.args(TEST_PACKAGES).arg(wheel))?;
+    // The repository appears in the system at its own path.
+    let script = "mkdir -p \"$1$2\" && mount --bind \"$2\" \"$1$2\" && exec chroot \"$1\" sh -c \"$3\" sh \"$2\" \"$4\"";
+    let tests = "cd \"$1\" && python3 -m venv /venv && /venv/bin/pip install --quiet --no-index --find-links \"$2\" \
+                 siskin-ai mypy numpy pytest && /venv/bin/python --version && \
+                 /venv/bin/python -m pytest -q -p no:cacheprovider py/tests";
+    let mut command = program("unshare", &["--mount", "sh", "-c", script, "sh"]);
+    run(command.arg(system.folder()).arg(root()).arg(tests).arg(&packages))
 }
 
 fn types(python: &Path) -> Result {
@@ -88,27 +128,4 @@ fn staged() -> Result<PathBuf> {
     };
     copy().map_err(|error| format!("{}: {error}", package.display()))?;
     Ok(folder)
-}
-
-/// Builds and checks a wheel that runs on Linux with glibc 2.17 and later.
-fn wheel() -> Result<PathBuf> {
-    let python = tools::python("python-wheel-tools")?;
-    peers::need(&python, WHEEL_MODULES, &WHEEL_PACKAGES)?;
-    let folder = root().join("target/wheels");
-    let _ = fs::remove_dir_all(&folder);
-    let build = ["-m", "maturin", "build", "--manifest-path=py/Cargo.toml", "--locked", "--zig"];
-    let mut command = program(&python, &build);
-    command.args(["--compatibility=manylinux2014", "--out"]).arg(&folder);
-    // The Python that has zig.
-    run(command.env("CARGO_ZIGBUILD_PYTHON_PATH", &python))?;
-    let wheels = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let wheel = wheels.flatten().map(|entry| entry.path()).next().ok_or("maturin built no wheel")?;
-    let bytes = fs::metadata(&wheel).map_err(|error| format!("{}: {error}", wheel.display()))?.len();
-    println!("{}: {bytes} bytes", wheel.display());
-    if bytes > WHEEL_BYTES {
-        return Err(format!("the wheel has {bytes} bytes; at most {WHEEL_BYTES} are allowed"));
-    }
-    run(program(&python, &["-m", "abi3audit", "--strict"]).arg(&wheel))?;
-    run(program(&python, &["-m", "auditwheel", "show"]).arg(&wheel))?;
-    Ok(wheel)
 }
