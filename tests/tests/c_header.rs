@@ -42,5 +42,5 @@ fn documentation_speaks_of_nothing_that_is_not_there() {
 fn the_programs_are_those_that_are_run() {
     let guide = committed("docs/abi.md");
     let shown: Vec<_> = guide.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(shown, [committed("tests/c/first.c"), committed("tests/c/two.c")]);
+    assert_eq!(shown, [committed("examples/c/chat.c"), committed("examples/c/two_chats.c")]);
 }

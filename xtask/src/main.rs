@@ -41,6 +41,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     commands::hub::SUBCOMMAND,
     commands::python::SUBCOMMAND,
     commands::c::SUBCOMMAND,
+    commands::examples::SUBCOMMAND,
     commands::size::SUBCOMMAND,
     commands::cuda::SUBCOMMAND,
     commands::deb::SUBCOMMAND,

@@ -9,7 +9,7 @@ pub fn snapshot_path(package: &str) -> String {
 
 /// Returns package and public items of every library crate that other projects may use.
 pub fn library_apis(tree: &Tree) -> Vec<(String, Vec<String>)> {
-    let internal = ["siskin-tests", "siskin-benches", "siskin-fuzz", "xtask"];
+    let internal = ["siskin-tests", "siskin-benches", "siskin-examples", "siskin-fuzz", "xtask"];
     manifests(tree)
         .into_iter()
         .filter(|manifest| !internal.contains(&manifest.name.as_str()))

@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 25] = [
+const CRATES: [(&str, &str, &[&str]); 26] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -80,6 +80,7 @@ const CRATES: [(&str, &str, &[&str]); 25] = [
         ],
     ),
     ("siskin-py", "py", &["siskin", "siskin-convert", "siskin-hub", "siskin-media", "siskin-trainer"]),
+    ("siskin-examples", "examples/rust", &["siskin", "siskin-convert"]),
     ("siskin-emulator", "emulator", &[]),
     (
         "siskin-tests",

@@ -36,12 +36,19 @@ const RULES: [Rule; 6] = [
     },
     Rule {
         calls: &["println!", "print!", "eprintln!", "eprint!", "io::stdout", "io::stderr"],
-        places: &["cli/src/", "xtask/src/", "tests/src/", "benches/src/bin/", "build.rs"],
+        places: &[
+            "cli/src/",
+            "xtask/src/",
+            "tests/src/",
+            "benches/src/bin/",
+            "examples/rust/src/",
+            "build.rs",
+        ],
         why: "a library prints nothing",
     },
     Rule {
         calls: &["process::exit", "process::abort"],
-        places: &["cli/src/", "xtask/src/", "tests/src/bin/"],
+        places: &["cli/src/", "xtask/src/", "tests/src/bin/", "examples/rust/src/"],
         why: "a library never ends its host process",
     },
     Rule { calls: &["mem::transmute"], places: &[], why: "use a checked conversion" },

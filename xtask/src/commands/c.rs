@@ -61,10 +61,6 @@ pub(crate) fn check() -> Result {
         command.arg("--fair-sched=yes");
         run(command.arg(plain).arg(&place.models).env("RUST_BACKTRACE", "0"))?;
     }
-    let first = place.compile("gcc", "first", false)?;
-    run(program(first, &[]).arg(place.models.join("chat.siskin")).arg("Why?"))?;
-    let two = place.compile("gcc", "two", false)?;
-    run(program(two, &[]).arg(place.models.join("chat.siskin")).args(["Why?", "What?"]))?;
     place.real_models()
 }
 
@@ -82,14 +78,15 @@ fn headers(compilers: [&str; 2]) -> Result {
 }
 
 /// The build folder.
-struct Place {
+pub(super) struct Place {
     target: PathBuf,
     folder: PathBuf,
-    models: PathBuf,
+    /// The small models.
+    pub(super) models: PathBuf,
 }
 
 impl Place {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let target = shell::built("debug");
         let folder = target.join("c");
         let models = folder.join("models");
@@ -112,6 +109,18 @@ impl Place {
             false => self.link_shared(&mut command)?,
         }
         run(command.args(["-lpthread", "-lm", "-ldl"]))?;
+        Ok(binary)
+    }
+
+    /// Compiles an example of a language as a user does: with the header and the shared library.
+    pub(super) fn example(&self, compiler: &str, standard: &str, source: &str) -> Result<PathBuf> {
+        let source = Path::new(source);
+        let binary = self.folder.join(source.file_stem().unwrap_or_default());
+        let mut command =
+            program(compiler, &["-Wall", "-Wextra", "-Werror", "-Iffi/include", standard, "-o"]);
+        command.arg(&binary).arg(source);
+        self.link_shared(&mut command)?;
+        run(&mut command)?;
         Ok(binary)
     }
 

@@ -18,6 +18,8 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
 
 /// The packages that are built: the one that ships, and an app that uses it.
 const PACKAGES: [&str; 2] = ["ios", "ios/Sample"];
+/// The example program.
+const EXAMPLE: &str = "examples/swift";
 /// The target that `cargo xtask test` builds the library for.
 const CHECKED: &str = "aarch64-apple-ios";
 /// The name of the XCFramework, here and in `ios/Package.swift`.
@@ -80,12 +82,32 @@ pub(crate) fn tests(swift: &Swift) -> Result {
         fs::remove_dir_all(&sample).map_err(|error| format!("{}: {error}", sample.display()))?;
     }
     for package in PACKAGES {
-        run(&mut swift_test(swift, package, &folder, library.as_deref()))?;
+        let test = ["test", "-Xswiftc", "-warnings-as-errors"];
+        run(&mut swift_command(swift, package, &test, &folder, library.as_deref()))?;
     }
-    Ok(())
+    example(swift, &folder, library.as_deref())
 }
 
-fn swift_test(swift: &Swift, package: &str, folder: &Path, library: Option<&Path>) -> Command {
+/// Builds the example program and runs it on a small model.
+fn example(swift: &Swift, folder: &Path, library: Option<&Path>) -> Result {
+    run(&mut swift_command(swift, EXAMPLE, &["build", "-Xswiftc", "-warnings-as-errors"], folder, library))?;
+    let question = folder.join("question.txt");
+    let opened = fs::write(&question, "Why?\n").and_then(|()| fs::File::open(&question));
+    let opened = opened.map_err(|error| format!("{}: {error}", question.display()))?;
+    let mut command =
+        swift_command(swift, EXAMPLE, &["run", "-Xswiftc", "-warnings-as-errors"], folder, library);
+    command.arg("Chat").arg(folder.join("models/chat.siskin"));
+    let printed = output(command.stdin(opened))?;
+    if printed.trim().is_empty() { Err("the Swift example prints nothing".to_owned()) } else { Ok(()) }
+}
+
+fn swift_command(
+    swift: &Swift,
+    package: &str,
+    words: &[&str],
+    folder: &Path,
+    library: Option<&Path>,
+) -> Command {
     let root = shell::root();
     let shown = |path: PathBuf| path.display().to_string();
     let mut variables = vec![
@@ -98,7 +120,7 @@ fn swift_test(swift: &Swift, package: &str, folder: &Path, library: Option<&Path
         variables.push(("LD_LIBRARY_PATH", library.display().to_string()));
     }
     let mut command = swift.command(&[&root, folder], &variables);
-    command.args(["test", "--package-path", package, "-Xswiftc", "-warnings-as-errors"]);
+    command.args(words).args(["--package-path", package]);
     command.arg("--scratch-path").arg(folder.join("swift").join(package));
     if let Some(library) = library {
         command.arg("-Xlinker").arg(format!("-L{}", library.display()));

@@ -12,6 +12,7 @@ pub(crate) mod cuda;
 pub(crate) mod deb;
 pub(crate) mod demo;
 pub(crate) mod diagram;
+pub(crate) mod examples;
 pub(crate) mod export;
 pub(crate) mod fuzz;
 pub(crate) mod header;

@@ -1,6 +1,8 @@
 //! `test`: everything that a change must pass, and a table of the results.
 
-use super::{android, arm, c, counts, cuda, export, hub, ios, model, ops, python, schemas, serve, size};
+use super::{
+    android, arm, c, counts, cuda, examples, export, hub, ios, model, ops, python, schemas, serve, size,
+};
 use crate::Subcommand;
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
 use crate::test_output::{self, Tests};
@@ -56,7 +58,7 @@ const FIRST_STEPS: [Step; 3] = [
 /// steps from the beginning, the other from the end, until they meet: the first steps share a build folder, which cargo
 /// locks, and the last have folders of their own.
 #[rustfmt::skip]
-const STEPS: [Step; 23] = [
+const STEPS: [Step; 24] = [
     Step { name: "clippy", budget: 270, run: |_| clippy() },
     Step { name: "core-only", budget: 20, run: |_| core_only() },
     Step { name: "docs", budget: 60, run: |_| docs() },
@@ -64,6 +66,7 @@ const STEPS: [Step; 23] = [
     Step { name: "doc-tests", budget: 60, run: |_| pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
     Step { name: "short-fuzz", budget: 60, run: |_| short_fuzz() },
     Step { name: "c", budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
+    Step { name: "examples", budget: 20, run: |_| where_possible(c::need_tools, |()| examples::check()) },
     Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::tests(&swift)) },
     Step { name: "android", budget: 240, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },

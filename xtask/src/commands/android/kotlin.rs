@@ -48,6 +48,20 @@ pub(super) fn sample(place: &BuildFolders, jars: &Jars, classes: &Path) -> Resul
     quietly(compiler.arg("android/sample/app/src/main/kotlin"), "the sample's Kotlin")
 }
 
+/// Compiles the example program and runs it on a small model.
+pub(super) fn example(jars: &Jars, tested: &Tested<'_>, classes: &Path) -> Result {
+    let path = format!("{}:{}", tested.package.classes().display(), jars.path(&["library"]));
+    let mut compiler = kotlinc(jars, &path, classes)?;
+    quietly(compiler.args(["-Werror", "examples/kotlin/Chat.kt"]), "the example program")?;
+    let mut java = program("java", &["-cp", &format!("{}:{path}", classes.display())]);
+    java.arg(format!("-Dsiskin.library={}", tested.package.library("host").display())).arg("ChatKt");
+    let question = tested.models.join("question.txt");
+    let opened = std::fs::write(&question, "Why?\n").and_then(|()| std::fs::File::open(&question));
+    let opened = opened.map_err(|error| format!("{}: {error}", question.display()))?;
+    let printed = output(java.arg(tested.models.join("chat.siskin")).stdin(opened))?;
+    if printed.trim().is_empty() { Err("the Kotlin example prints nothing".to_owned()) } else { Ok(()) }
+}
+
 /// Compiles the tests and runs them with all JNI checks of Java: most with the package as it ships, those that need
 /// test functions with the library that has them.
 pub(super) fn test(place: &BuildFolders, jars: &Jars, tested: &Tested<'_>) -> Result {

@@ -106,7 +106,9 @@ pub(crate) fn check() -> Result<BuildFolders> {
     let classes = kotlin::compile(&place, &jars)?;
     let package = package::package(&place, &classes, "host", &[("host", &host)])?;
     kotlin::sample(&place, &jars, &classes)?;
-    kotlin::test(&place, &jars, &kotlin::Tested { package: &package, library: &tested, models })?;
+    let tested = kotlin::Tested { package: &package, library: &tested, models };
+    kotlin::example(&jars, &tested, &place.at("example"))?;
+    kotlin::test(&place, &jars, &tested)?;
     Ok(place)
 }
 

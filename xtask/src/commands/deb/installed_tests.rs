@@ -16,7 +16,7 @@ const QUESTIONS: [(&str, &[&str]); 4] = [
     ("translates", &["generate", "MODEL", "a siskin", "--beams", "3", "--max-tokens", "12", "--quiet"]),
     ("chat", SPOKEN),
 ];
-/// The command equivalent to `first.c`.
+/// The command equivalent to `chat.c`.
 const SPOKEN: &[&str] = &["run", "MODEL", "Why?", "--seed", "0", "--quiet"];
 /// Processors of the boards in `docs/linux.md`, by their names in the emulator: the detected features, and the page
 /// size of their systems.
@@ -52,7 +52,7 @@ pub(super) fn check(machine: &DebArchitecture, folder: &Path, made: &[DebPackage
     let found = output(&mut root.program(&[&first, "/tmp/chat.siskin", "Why?"]))?;
     let model = models.join("chat.siskin");
     let expected = output(program(&reference, &[]).args(with(SPOKEN, &model.to_string_lossy())))?;
-    same("first.c", found.trim_end(), expected.trim_end())?;
+    same("chat.c", found.trim_end(), expected.trim_end())?;
     if machine.name == "arm64" && !machine.is_own() {
         boards(machine, &root)?;
     }
@@ -147,7 +147,7 @@ fn first(machine: &DebArchitecture, folder: &Path, made: &[&DebPackage]) -> Resu
     let flags = output(&mut asked)?;
     let binary = folder.join(format!("first-{}", machine.name));
     let mut compile = program(machine.compiler(), &["-std=c11", "-Wall", "-Werror"]);
-    compile.arg(files.join("usr/share/doc/libsiskin-dev/examples/first.c")).arg("-o").arg(&binary);
+    compile.arg(files.join("usr/share/doc/libsiskin-dev/examples/chat.c")).arg("-o").arg(&binary);
     run(compile.args(flags.split_whitespace()))?;
     Ok(binary)
 }

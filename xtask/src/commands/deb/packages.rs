@@ -128,8 +128,8 @@ impl Stage<'_> {
         }
         // Debian's shared libraries are not marked executable.
         run(program("chmod", &["644"]).arg(place.join(format!("libsiskin.so.{VERSION}"))))?;
-        let example = "usr/share/doc/libsiskin-dev/examples/first.c";
-        install("644", &shell::root().join("tests/c/first.c"), &development.join(example))?;
+        let example = "usr/share/doc/libsiskin-dev/examples/chat.c";
+        install("644", &shell::root().join("examples/c/chat.c"), &development.join(example))?;
         install(
             "644",
             &shell::root().join("docs/abi.md"),

@@ -1,0 +1,15 @@
+/** A conversation in the terminal: `Chat MODEL`. An app collects the same flow in its view model. */
+
+import ai.siskin.Model
+import kotlinx.coroutines.runBlocking
+
+fun main(arguments: Array<String>) = runBlocking {
+    Model.open(arguments[0]).use { model ->
+        model.session { context = 4096 }.use { session ->
+            generateSequence(::readLine).forEach { line ->
+                session.chat(line).collect { print(it) }
+                println()
+            }
+        }
+    }
+}

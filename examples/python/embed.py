@@ -1,0 +1,10 @@
+"""The texts that are most similar to a query: python embed.py MODEL QUERY TEXT…"""
+
+import sys
+
+import siskin
+
+model, query, *texts = sys.argv[1:]
+vectors = siskin.load(model).embed([query, *texts])
+for index in (-(vectors[1:] @ vectors[0])).argsort():
+    print(f"{vectors[0] @ vectors[index + 1]:.4f}  {texts[index]}")
