@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,15 @@ def test_conversion(tmp_path: Path) -> None:
     assert not (tmp_path / "other.siskin").exists()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python ignores Ctrl-C where its parent does, as shells make programs in the background do."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_control_c_ends_a_call_within_a_token(smollm2: siskin.Model, tmp_path: Path) -> None:
     def interrupt() -> None:
         time.sleep(0.4)
