@@ -11,6 +11,14 @@ use std::process::Command;
 
 /// The program that downloads files like apt.
 const HELPER: &str = "/usr/lib/apt/apt-helper";
+/// All variables that programs in a system have.
+const ENVIRONMENT: [(&str, &str); 4] = [
+    ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("LC_ALL", "C.UTF-8"),
+    ("HOME", "/root"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+];
+
 /// A system in a folder, which is removed on drop.
 pub(crate) struct System {
     folder: PathBuf,
@@ -56,8 +64,7 @@ impl System {
     /// Returns a command that runs a program in the system.
     pub(crate) fn program(&self, words: &[&str]) -> Command {
         let mut command = program("chroot", &[]);
-        command.arg(&self.folder).args(["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
-        command.args(["LC_ALL=C.UTF-8", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"]).args(words);
+        command.arg(&self.folder).args(words).env_clear().envs(ENVIRONMENT);
         command
     }
 

@@ -43,6 +43,8 @@ pub(super) fn check(files: &Path) -> Result {
     fs::copy(BUSYBOX, bin.join("busybox")).map_err(|error| format!("{BUSYBOX}: {error}"))?;
     let links = busybox.program(&["/bin/busybox", "--install", "-s", "/bin"]).status();
     links.map_err(|error| format!("busybox: {error}"))?;
+    let devices = "mkdir -p dev && mknod -m 666 dev/null c 1 3";
+    run(program("sh", &["-c", devices]).current_dir(busybox.folder()))?;
     installs(&busybox, files)?;
     println!("install.sh: installs in a system that has only BusyBox");
     Ok(())
@@ -53,8 +55,9 @@ fn installs(system: &System, files: &Path) -> Result {
     let script = system.folder().join("install.sh");
     fs::copy(files.join("install.sh"), &script).map_err(|error| format!("{}: {error}", script.display()))?;
     let install = |server: &Server| {
-        let url = format!("SISKIN_URL=http://127.0.0.1:{}", server.port);
-        output(&mut system.program(&[&url, "SISKIN_PREFIX=/opt/siskin", "/bin/sh", "/install.sh"]))
+        let url = format!("http://127.0.0.1:{}", server.port);
+        let mut command = system.program(&["/bin/sh", "/install.sh"]);
+        output(command.env("SISKIN_URL", url).env("SISKIN_PREFIX", "/opt/siskin"))
     };
     let server = Server::start(files.to_owned())?;
     for _ in 0..2 {
