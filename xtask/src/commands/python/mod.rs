@@ -1,5 +1,6 @@
 //! `python`: the Python package, tested as users have it.
 
+mod chores;
 pub(super) mod wheel;
 
 use super::bench_peers::peers;
@@ -7,13 +8,15 @@ use super::model;
 use crate::shell::{Result, built, c_library, output, program, root, run};
 use crate::systems::{self, System};
 use crate::{Subcommand, tools};
+use chores::CHORES;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "python",
-    usage: "[wheel]",
-    about: "test the Python package: the test build, or a wheel that is built and installed in a clean environment",
+    usage: "[wheel | compare | notebooks | ray]",
+    about: "test the Python package: the test build, or a wheel that is built and installed in a clean environment; \
+        compare: beside sentence-transformers, Transformers and lm-evaluation-harness; notebooks and ray: run those",
     run: python,
 };
 
@@ -23,12 +26,17 @@ const TEST_PACKAGES: [&str; 3] = ["mypy==2.4.1", "numpy==2.4.6", "pytest==9.2.0"
 const NEWER: &str = "trixie";
 
 fn python(arguments: &[String]) -> Result {
-    let as_wheel = match arguments {
-        [] => false,
-        [name] if name == "wheel" => true,
-        _ => return Err("usage: cargo xtask python [wheel]".to_owned()),
-    };
-    check(&need_tools()?, as_wheel)
+    let chosen = arguments.first().map(String::as_str);
+    match (chosen, arguments.len()) {
+        (None, _) => check(&need_tools()?, false),
+        (Some("wheel"), 1) => check(&need_tools()?, true),
+        (Some(name), 1) if CHORES.iter().any(|chore| chore.name == name) => {
+            need_tools()?;
+            let package = staged()?;
+            CHORES.iter().filter(|chore| chore.name == name).try_for_each(|chore| chore.run(&package))
+        }
+        _ => Err(format!("usage: cargo xtask python {}", SUBCOMMAND.usage)),
+    }
 }
 
 /// Returns a Python with what the tests need.
