@@ -45,7 +45,7 @@ pub(super) const CHORES: [Chore; 3] = [
         name: "ray",
         environment: "ray",
         modules: "numpy, pandas, pyarrow, ray.data, ray.serve",
-        packages: &["numpy==2.4.6", "pandas", "pyarrow", "ray[data,serve]==2.60.0"],
+        packages: &["numpy==2.4.6", "pandas==3.1.1", "pyarrow==26.0.1", "ray[data,serve]==2.60.0"],
         programs: || {
             let minilm = model("minilm")?;
             Ok(vec![
