@@ -10,6 +10,8 @@ set -eu
 
 version='@VERSION@'
 public_key='@PUBLIC_KEY@'
+# Else `cd` may print.
+unset CDPATH
 
 fail() {
     printf 'install.sh: %s\n' "$1" >&2
@@ -35,7 +37,7 @@ architecture() {
 # Downloads $1 into the file $2.
 download() {
     if has curl; then
-        curl -fsSL --retry 2 --output "$2" "$1" || fail "$1 cannot be downloaded"
+        curl -fsSL --retry 2 --connect-timeout 30 --output "$2" "$1" || fail "$1 cannot be downloaded"
     elif has wget; then
         case $1 in
             https://*)
@@ -54,11 +56,11 @@ download() {
 # Prints the SHA-256 hash of a file.
 hash_of() {
     if has sha256sum; then
-        sha256sum "$1" | cut -d ' ' -f 1
+        sha256sum < "$1" | cut -d ' ' -f 1
     elif has shasum; then
-        shasum -a 256 "$1" | cut -d ' ' -f 1
+        shasum -a 256 < "$1" | cut -d ' ' -f 1
     elif has openssl; then
-        openssl dgst -sha256 -r "$1" | cut -d ' ' -f 1
+        openssl dgst -sha256 -r < "$1" | cut -d ' ' -f 1
     else
         fail 'sha256sum, shasum or openssl is needed to verify the download'
     fi
@@ -78,12 +80,20 @@ verify_signature() {
 }
 
 main() {
+    case $version in
+        *VERSION*) fail 'this is the template of a source tree; use install.sh of a release' ;;
+    esac
     if [ -n "${SISKIN_PREFIX:-}" ]; then
         prefix=$SISKIN_PREFIX
     else
         [ -n "${HOME:-}" ] || fail 'HOME is not set; set SISKIN_PREFIX to the folder to install into'
         prefix=$HOME/.local
     fi
+    case $prefix in
+        /*) ;;
+        *) prefix=$(pwd)/$prefix ;;
+    esac
+    [ ! -d "$prefix/bin/siskin" ] || fail "$prefix/bin/siskin is a folder"
     url=${SISKIN_URL:-https://github.com/siskin-ai/siskin/releases/download/v$version}
     for tool in tar gzip mktemp cut grep; do
         has "$tool" || fail "$tool is needed"
@@ -105,12 +115,13 @@ main() {
 
     (cd "$folder" && gzip -dc "$name.tar.gz" | tar -xf -) || fail "$name.tar.gz cannot be unpacked"
     unpacked=$folder/$name
-    printed=$("$unpacked/bin/siskin" --version) || fail 'the program does not run on this machine'
+    printed=$("$unpacked/bin/siskin" --version) || fail "the program does not run here; is $prefix mounted with noexec?"
     [ "$printed" = "siskin $version" ] || fail "the program is \`$printed\`; \`siskin $version\` was expected"
-    (cd "$unpacked" && find bin share -type f) > "$folder/files"
+    # The program comes last: with it, the installation is complete.
+    (cd "$unpacked" && find share bin -type f) > "$folder/files"
     while read -r file; do
-        mkdir -p "$(dirname "$prefix/$file")"
-        mv -f "$unpacked/$file" "$prefix/$file"
+        mkdir -p "$(dirname "$prefix/$file")" || fail "$prefix/$file cannot be written"
+        mv -f "$unpacked/$file" "$prefix/$file" || fail "$prefix/$file cannot be written"
     done < "$folder/files"
 
     echo "siskin $version is installed: $prefix/bin/siskin"

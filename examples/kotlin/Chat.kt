@@ -4,6 +4,7 @@ import ai.siskin.Model
 import kotlinx.coroutines.runBlocking
 
 fun main(arguments: Array<String>) = runBlocking {
+    require(arguments.isNotEmpty()) { "usage: Chat MODEL" }
     Model.open(arguments[0]).use { model ->
         model.session { context = 4096 }.use { session ->
             generateSequence(::readLine).forEach { line ->

@@ -43,7 +43,9 @@ TEXTS = [
 
 
 def near(what: str, found: Any, expected: Any, tolerance: float) -> None:
-    difference = float(np.abs(np.asarray(found, np.float64) - np.asarray(expected, np.float64)).max(initial=0.0))
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    assert found.shape == expected.shape and found.size > 0, what
+    difference = float(np.abs(found - expected).max())
     print(f"{what}: at most {difference:.1e} apart (allowed: {tolerance:.0e})")
     assert difference <= tolerance, what
 

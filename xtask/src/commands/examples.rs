@@ -31,11 +31,13 @@ pub(crate) fn check() -> Result {
     let rust = |name: &str| shell::built("debug").join(name);
     let (chat, vectors) = (place.models.join("chat.siskin"), place.models.join("vectors.siskin"));
 
-    // The model of random weights answers until its context is full, which is an error of the program.
     answers(&rust("chat"), &[&chat], "Why?\n")?;
     answers(&place.example("gcc", "-std=c11", "examples/c/chat.c")?, &[&chat, Path::new("Why?")], "")?;
     let two = place.example("gcc", "-std=c11", "examples/c/two_chats.c")?;
     answers(&two, &[&chat, Path::new("Why?"), Path::new("What?")], "")?;
+
+    // With random weights, a response may be longer than the context: the beginning of such JSON.
+    answers(&rust("json"), &[&chat, Path::new("Why?")], "")?;
 
     let embed = place.example("g++", "-std=c++17", "examples/cpp/embed.cpp")?;
     let similarities =

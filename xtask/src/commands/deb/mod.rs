@@ -56,7 +56,7 @@ pub(super) fn check_all(folder: &Path) -> Result {
             made.push(DebPackage::read(name, machine, folder)?);
         }
     }
-    test_installed(&MACHINES.iter().collect::<Vec<_>>(), &shell::built("deb"), &made)
+    test_installed(&MACHINES.iter().collect::<Vec<_>>(), &shell::built("deb"), &made, true)
 }
 
 fn need_tools(machines: &[&DebArchitecture]) -> Result {
@@ -78,7 +78,7 @@ fn need_tools(machines: &[&DebArchitecture]) -> Result {
 fn check(machines: &[&DebArchitecture]) -> Result {
     let folder = shell::built("deb");
     let made = build(machines, &folder)?;
-    test_installed(machines, &folder, &made)?;
+    test_installed(machines, &folder, &made, false)?;
     println!("\n{:<44} {:>10}", "package", "bytes");
     for package in &made {
         println!("{:<44} {:>10}", package.file.display(), package.bytes);
@@ -100,8 +100,13 @@ fn build(machines: &[&DebArchitecture], folder: &Path) -> Result<Vec<DebPackage>
     Ok(made)
 }
 
-/// Installs, tests and removes packages in fresh systems.
-fn test_installed(machines: &[&DebArchitecture], folder: &Path, made: &[DebPackage]) -> Result {
+/// Installs, tests and removes packages in fresh systems; those of a release must be installable.
+fn test_installed(
+    machines: &[&DebArchitecture],
+    folder: &Path,
+    made: &[DebPackage],
+    is_release: bool,
+) -> Result {
     installed_tests::models(folder)?;
     for machine in machines {
         let begun = Instant::now();
@@ -110,6 +115,7 @@ fn test_installed(machines: &[&DebArchitecture], folder: &Path, made: &[DebPacka
                 installed_tests::check(machine, folder, made)?;
                 println!("{}: used in a fresh root, in {:.0} s", machine.name, begun.elapsed().as_secs_f64());
             }
+            Err(why) if is_release => return Err(format!("a release is installed in fresh systems: {why}")),
             Err(why) => println!("{}: not installed anywhere: {why}", machine.name),
         }
     }

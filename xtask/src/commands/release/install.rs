@@ -3,7 +3,7 @@
 use super::listing::Signing;
 use super::{VERSION, targets};
 use crate::shell::{self, Result, output, program, run};
-use crate::systems::System;
+use crate::systems::{self, System};
 use crate::tools;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,12 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const SCRIPT: &str = "linux/install.sh";
+/// The Debian release that the installer is tested on.
+const DEBIAN: &str = "bookworm";
 const BUSYBOX: &str = "/bin/busybox";
 /// Serves the working directory at a free port, which it prints.
 const SERVER: &str = "import functools, http.server, sys\n\
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)\n\
     print(server.server_port, flush=True)\n\
     server.serve_forever()";
+
+/// Ensures that fresh systems can be made.
+pub(super) fn need_tools() -> Result {
+    tools::debian(&[(BUSYBOX.to_owned(), "busybox-static")])?;
+    systems::debian_is_available(DEBIAN, &shell::built("install"))
+}
 
 /// Writes the installer of this version.
 pub(super) fn write(to: &Path, signing: &Signing) -> Result {
@@ -30,11 +38,10 @@ pub(super) fn write(to: &Path, signing: &Signing) -> Result {
 
 /// Installs from a server on the loopback interface, in a fresh Debian and in a system that has only BusyBox.
 pub(super) fn check(files: &Path) -> Result {
-    tools::debian(&[(BUSYBOX.to_owned(), "busybox-static")])?;
     let own = targets::own()?.name;
     let folder = shell::built("install");
     let packages = ["ca-certificates", "curl"];
-    let debian = System::debian(own, "bookworm", &packages, folder.join("debian"))?;
+    let debian = System::debian(own, DEBIAN, &packages, folder.join("debian"))?;
     installs(&debian, files)?;
     println!("install.sh: installs in a fresh Debian");
     let busybox = System::empty(own, folder.join("busybox"))?;
@@ -74,6 +81,8 @@ fn installs(system: &System, files: &Path) -> Result {
         if !why.contains(refusal) {
             return Err(format!("after `{script}` install.sh prints {why}; `{refusal}` was expected"));
         }
+        // What was installed before still runs.
+        output(&mut system.program(&["/opt/siskin/bin/siskin", "--version"]))?;
     }
     let left = output(&mut system.program(&["/bin/ls", "-A", "/opt/siskin"]))?;
     match left.split_whitespace().collect::<Vec<_>>().as_slice() {

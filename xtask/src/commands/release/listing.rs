@@ -47,9 +47,8 @@ pub(super) fn need_tools() -> Result {
     tools::debian(&[("/usr/bin/minisign".to_owned(), "minisign")])
 }
 
-/// Writes the list in the form of `sha256sum` and as JSON, and the signature of the first.
-pub(super) fn write(to: &Path, signing: &Signing) -> Result {
-    let commit = output(&mut program("git", &["rev-parse", "HEAD"]))?;
+/// Writes the list in the form of `sha256sum` and as JSON.
+pub(super) fn write(to: &Path, commit: &str) -> Result {
     let (mut sums, mut rows) = (String::new(), Vec::new());
     for (name, hash, bytes) in hashes(to)? {
         let _ = writeln!(sums, "{hash}  {name}");
@@ -57,7 +56,7 @@ pub(super) fn write(to: &Path, signing: &Signing) -> Result {
     }
     let manifest = format!(
         "{{\n  \"version\": \"{VERSION}\",\n  \"commit\": \"{}\",\n  \"files\": [\n{}\n  ]\n}}\n",
-        commit.trim(),
+        commit,
         rows.join(",\n")
     );
     let written = |name: &str, text: &str| {
@@ -65,7 +64,11 @@ pub(super) fn write(to: &Path, signing: &Signing) -> Result {
     };
     written(MANIFEST, &manifest)?;
     let _ = writeln!(sums, "{}  {MANIFEST}", hash(&to.join(MANIFEST))?);
-    written(SUMS, &sums)?;
+    written(SUMS, &sums)
+}
+
+/// Signs the list.
+pub(super) fn sign(to: &Path, signing: &Signing) -> Result {
     let Signing::Key { secret, public } = signing else { return Ok(()) };
     let comment = format!("siskin {VERSION}");
     let mut sign = program("minisign", &["-S", "-t", &comment, "-s"]);

@@ -42,7 +42,8 @@ const PARTS: [Part; 4] = [command::PART, wheels::PART, debian::PART, crates::PAR
 /// What the command line asks for.
 struct Options {
     to: PathBuf,
-    signing: Signing,
+    /// The secret key; without it, the release is not signed.
+    key: Option<PathBuf>,
     /// Whether the second build is left out.
     once: bool,
     parts: Vec<&'static Part>,
@@ -62,6 +63,9 @@ fn release(arguments: &[String]) -> Result {
     }
     sbom::need_tools()?;
     listing::need_tools()?;
+    install::need_tools()?;
+    let commit = passes::commit()?;
+    let signing = options.key.map_or(Ok(Signing::Without), Signing::with)?;
     let built = passes::build(&options.parts, if options.once { 1 } else { 2 })?;
     for part in &options.parts {
         (part.check)(built.files())?;
@@ -71,10 +75,14 @@ fn release(arguments: &[String]) -> Result {
         copy(&file, &options.to)?;
     }
     sbom::write(&options.parts, &built.source(), &options.to)?;
-    install::write(&options.to, &options.signing)?;
-    listing::write(&options.to, &options.signing)?;
+    install::write(&options.to, &signing)?;
+    listing::write(&options.to, &commit)?;
     if options.parts.iter().any(|part| part.name == command::PART.name) {
         install::check(&options.to)?;
+    }
+    match passes::commit()? == commit {
+        true => listing::sign(&options.to, &signing)?,
+        false => return Err(format!("HEAD is no longer {commit}; release again")),
     }
     listing::print(&options.to)
 }
@@ -90,24 +98,32 @@ fn parts(names: &[String]) -> Result<Vec<&'static Part>> {
 }
 
 fn options(arguments: &[String]) -> Result<Options> {
-    let (mut to, mut signing, mut once, mut words) = (None, None, false, Vec::new());
+    let (mut to, mut key, mut is_unsigned, mut once, mut words) = (None, None, false, false, Vec::new());
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
-        let mut value = || rest.next().ok_or_else(|| format!("{word} needs a value. {USAGE}"));
+        let mut value = || {
+            let value = rest.next().filter(|value| !value.starts_with('-'));
+            value.map(PathBuf::from).ok_or_else(|| format!("{word} needs a value. {USAGE}"))
+        };
         match word.as_str() {
-            "--to" => to = Some(PathBuf::from(value()?)),
-            "--key" => signing = Some(Signing::with(PathBuf::from(value()?))?),
-            "--unsigned" => signing = Some(Signing::Without),
+            "--to" => to = Some(value()?),
+            "--key" => key = Some(value()?),
+            "--unsigned" => is_unsigned = true,
             "--once" => once = true,
             option if option.starts_with('-') => return Err(format!("no option `{option}`. {USAGE}")),
             _ => words.push(word.clone()),
         }
     }
-    let (Some((version, names)), Some(to), Some(signing)) = (words.split_first(), to, signing) else {
+    let (Some((version, names)), Some(to)) = (words.split_first(), to) else {
         return Err(USAGE.to_owned());
     };
+    if is_unsigned == key.is_some() || once && key.is_some() {
+        return Err(format!("give either --key, or --unsigned with or without --once. {USAGE}"));
+    }
     of_workspace(version)?;
-    Ok(Options { to: shell::root().join(to), signing, once, parts: parts(names)? })
+    let here = std::env::current_dir().map_err(|error| format!("the working folder: {error}"))?;
+    let key = key.map(|key| here.join(key));
+    Ok(Options { to: here.join(to), key, once, parts: parts(names)? })
 }
 
 fn of_workspace(version: &str) -> Result {
@@ -123,7 +139,7 @@ fn ready(options: &Options) -> Result {
     if fs::read_dir(to).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(format!("{} is not empty; give a new folder with --to", to.display()));
     }
-    if matches!(options.signing, Signing::Without) {
+    if options.key.is_none() {
         return Ok(());
     }
     let changed = output(&mut program("git", &["status", "--porcelain"]))?;

@@ -18,6 +18,19 @@ const TARGETS: [&str; 4] = [
     "aarch64-unknown-linux-gnu",
 ];
 
+/// Variables that would change what is built.
+const FOREIGN: [&str; 9] = [
+    "CARGO_TARGET_DIR",
+    "CARGO_BUILD_TARGET",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "RUSTFLAGS",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CC",
+    "CFLAGS",
+    "CXXFLAGS",
+];
+
 /// A clone and the files that were built in it. The clone is removed on drop.
 pub(super) struct CleanBuild {
     folder: PathBuf,
@@ -45,9 +58,10 @@ impl Drop for CleanBuild {
 
 /// Builds the parts `count` times, and returns the first build if all are equal.
 pub(super) fn build(parts: &[&Part], count: usize) -> Result<CleanBuild> {
+    let commit = commit()?;
     let mut passes = Vec::new();
     for name in NAMES.iter().take(count) {
-        passes.push(pass(name, parts)?);
+        passes.push(pass(name, &commit, parts)?);
     }
     let first = passes.remove(0);
     for other in &passes {
@@ -57,21 +71,35 @@ pub(super) fn build(parts: &[&Part], count: usize) -> Result<CleanBuild> {
     Ok(first)
 }
 
-fn pass(name: &str, parts: &[&Part]) -> Result<CleanBuild> {
-    let folder = std::env::temp_dir().join(format!("siskin-release-{}-{name}", std::process::id()));
+fn pass(name: &str, commit: &str, parts: &[&Part]) -> Result<CleanBuild> {
+    // Without links: the compiler sees the path that it resolves to.
+    let temporary = std::env::temp_dir();
+    let temporary = temporary.canonicalize().map_err(|error| format!("{}: {error}", temporary.display()))?;
+    let folder = temporary.join(format!("siskin-release-{}-{name}", std::process::id()));
     let pass = CleanBuild { folder };
     let (to, source) = (pass.files(), pass.source());
-    fs::create_dir_all(to).map_err(|error| format!("{}: {error}", to.display()))?;
+    // A folder of someone else is refused.
+    fs::create_dir(to).map_err(|error| format!("{}: {error}", to.display()))?;
     run(program("git", &["clone", "--quiet", "--no-hardlinks", "."]).arg(&source))?;
+    run(program("git", &["checkout", "--quiet", "--detach", commit]).current_dir(&source))?;
     link(&shell::models()?, &source.join(".models"))?;
     let mut command = shell::cargo(&["xtask", "release", super::VERSION, FLAG]);
     command.arg(to).args(parts.iter().map(|part| part.name)).current_dir(&source);
     for target in TARGETS {
         command.env(cross_compile::flags_variable(target), flags(&source)?);
     }
-    command.envs([("SOURCE_DATE_EPOCH", time()?.as_str()), ("CARGO_INCREMENTAL", "0")]);
-    run(command.env_remove("CARGO_TARGET_DIR"))?;
+    let time = time()?;
+    command.envs([("SOURCE_DATE_EPOCH", time.as_str()), ("CARGO_INCREMENTAL", "0"), ("LC_ALL", "C")]);
+    for variable in FOREIGN {
+        command.env_remove(variable);
+    }
+    run(&mut command)?;
     Ok(pass)
+}
+
+/// Returns the commit that is released.
+pub(super) fn commit() -> Result<String> {
+    output(&mut program("git", &["rev-parse", "HEAD"])).map(|commit| commit.trim().to_owned())
 }
 
 /// Returns the time of all files: that of the commit, in seconds.
@@ -82,6 +110,7 @@ pub(super) fn time() -> Result<String> {
 /// Returns the compiler's flags that keep folders of this machine out of files.
 fn flags(source: &Path) -> Result<String> {
     let cargo = env::cargo_home().ok_or("HOME is not set")?;
+    let cargo = cargo.canonicalize().unwrap_or(cargo);
     let pairs = [(source, "/siskin"), (cargo.as_path(), "/cargo")];
     if let Some((path, _)) = pairs.iter().find(|(path, _)| path.to_string_lossy().contains(' ')) {
         return Err(format!("{}: a release cannot be built in a path with a space", path.display()));

@@ -19,7 +19,7 @@ fn build(to: &Path) -> Result {
 fn check(built: &Path) -> Result {
     for platform in &wheel::PLATFORMS {
         let file = files(built)?.into_iter().find(|file| platform.is_for(file));
-        python::check_wheel(&file.ok_or("a wheel is missing")?, platform)?;
+        python::check_wheel(&file.ok_or("a wheel is missing")?, platform, true)?;
     }
     Ok(())
 }
