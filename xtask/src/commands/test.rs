@@ -66,7 +66,7 @@ const STEPS: [Step; 24] = [
     Step { name: "doc-tests", budget: 60, run: |_| pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
     Step { name: "short-fuzz", budget: 60, run: |_| short_fuzz() },
     Step { name: "c", budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
-    Step { name: "examples", budget: 20, run: |_| where_possible(c::need_tools, |()| examples::check()) },
+    Step { name: "examples", budget: 60, run: |_| where_possible(c::need_tools, |()| examples::check()) },
     Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::tests(&swift)) },
     Step { name: "android", budget: 240, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
