@@ -6,7 +6,7 @@ import kotlinx.coroutines.runBlocking
 fun main(arguments: Array<String>) = runBlocking {
     require(arguments.isNotEmpty()) { "usage: Chat MODEL" }
     Model.open(arguments[0]).use { model ->
-        model.session { context = 4096 }.use { session ->
+        model.session().use { session ->
             generateSequence(::readLine).forEach { line ->
                 session.chat(line).collect { print(it) }
                 println()
