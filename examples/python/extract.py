@@ -1,4 +1,4 @@
-"""Facts from a text, as JSON of a schema: python extract.py [MODEL] < text"""
+"""Facts from a text, as JSON that matches a schema: python extract.py [MODEL] < text"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-//! A response that is valid JSON of a schema: `json MODEL PROMPT`.
+//! A response that is JSON and matches a schema: `json MODEL PROMPT`.
 
 use siskin::constraint::StructuredOutput;
 
