@@ -69,15 +69,12 @@ pub(crate) fn cargo(command: &str, triple: &str, standard: &str) -> Command {
 /// Returns `cargo COMMAND` for the target `triple` with the standard library of rustup; without it, Debian's, which builds
 /// `standard`.
 pub(crate) fn cargo_with_std(command: &str, triple: &str, standard: &str) -> Result<Command> {
-    if !has_std(triple) {
-        let added = run(&mut program("rustup", &["target", "add", triple]));
-        if cfg!(target_os = "macos") {
-            added?;
-        }
-        if !has_std(triple) {
-            tools::debian(&needs())?;
-            return Ok(cargo(command, triple, standard));
-        }
+    let added = add_std(triple);
+    if cfg!(target_os = "macos") {
+        added?;
+    } else if added.is_err() {
+        tools::debian(&needs())?;
+        return Ok(cargo(command, triple, standard));
     }
     let mut command = shell::cargo(&[command, "--target", triple, "--locked", "--target-dir"]);
     command.arg(folder());

@@ -1,7 +1,8 @@
 //! Runs programs and reports errors.
 
 use crate::env;
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The result of a command: a value, or a message that says what failed and what to do.
@@ -66,6 +67,16 @@ pub(crate) fn c_library(testing: bool) -> Result {
     run(&mut command)
 }
 
+/// Returns a function that adds the path to an I/O error.
+pub(crate) fn said(path: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+/// Returns the name of a file.
+pub(crate) fn name(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// Returns a command that runs at the root of the workspace.
 pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Command {
     let mut command = Command::new(name);
@@ -105,6 +116,22 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     }
     let said = String::from_utf8_lossy(&answer.stderr);
     Err(format!("`{}` ended with {}\n{}", shown(command), answer.status, said.trim_end()))
+}
+
+/// Runs a program with a text on its standard input, and returns what it prints. Printing nothing is an error.
+pub(crate) fn answer(command: &mut Command, input: &str) -> Result<String> {
+    let failed = |command: &Command, error| format!("`{}`: {error}", shown(command));
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.map_err(|error| failed(command, error))?;
+    // A program that does not read it may have ended.
+    let _ = child.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
+    let answer = child.wait_with_output().map_err(|error| failed(command, error))?;
+    let printed = String::from_utf8_lossy(&answer.stdout).into_owned();
+    match (answer.status.success(), printed.trim().is_empty()) {
+        (true, false) => Ok(printed),
+        (true, true) => Err(format!("`{}` prints nothing", shown(command))),
+        (false, _) => Err(format!("`{}` ended with {}", shown(command), answer.status)),
+    }
 }
 
 /// Returns the processor time of all child processes that were waited for, including their descendants, or `None` if

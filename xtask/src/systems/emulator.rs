@@ -11,7 +11,8 @@ const OWN: usize = 2;
 /// The binfmt_misc pattern of 64-bit Arm programs.
 const ARM64: &str = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00";
 const MASK: &str = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff";
-const EMULATOR: &str = "/usr/bin/qemu-aarch64-static";
+/// Runs programs for 64-bit Arm.
+pub(crate) const EMULATOR: &str = "/usr/bin/qemu-aarch64-static";
 /// The prefix of entry names. The process id follows, so that entries of ended processes can be told from those in use.
 const NAME: &str = "siskin-arm64-";
 /// The prefix if the folder was mounted for the entry.

@@ -2,7 +2,7 @@
 
 pub(crate) mod emulator;
 
-use crate::shell::{Result, output, program, run};
+use crate::shell::{Result, output, program, run, said};
 use crate::tools;
 use emulator::Emulator;
 use std::fs;
@@ -18,6 +18,9 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("HOME", "/root"),
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
+
+/// Debian's name of this machine's architecture.
+pub(crate) const OWN: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
 /// A system in a folder, which is removed on drop.
 pub(crate) struct System {
@@ -136,11 +139,6 @@ fn reachable(list: &str, folder: &Path) -> Result {
         format!("Debian's archive cannot be reached: {why}")
     })?;
     fs::remove_file(&to).map_err(said(&to))
-}
-
-/// Returns a function that adds the path to an I/O error.
-fn said(path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("{}: {error}", path.display())
 }
 
 /// Returns the mount points below a folder, the last first; mount tables write spaces as `\040`.

@@ -55,11 +55,7 @@ pub(super) fn example(jars: &Jars, tested: &Tested<'_>, classes: &Path) -> Resul
     quietly(compiler.args(["-Werror", "examples/kotlin/Chat.kt"]), "the example program")?;
     let mut java = program("java", &["-cp", &format!("{}:{path}", classes.display())]);
     java.arg(format!("-Dsiskin.library={}", tested.package.library("host").display())).arg("ChatKt");
-    let question = tested.models.join("question.txt");
-    let opened = std::fs::write(&question, "Why?\n").and_then(|()| std::fs::File::open(&question));
-    let opened = opened.map_err(|error| format!("{}: {error}", question.display()))?;
-    let printed = output(java.arg(tested.models.join("chat.siskin")).stdin(opened))?;
-    if printed.trim().is_empty() { Err("the Kotlin example prints nothing".to_owned()) } else { Ok(()) }
+    shell::answer(java.arg(tested.models.join("chat.siskin")), "Why?\n").map(drop)
 }
 
 /// Compiles the tests and runs them with all JNI checks of Java: most with the package as it ships, those that need

@@ -1,8 +1,8 @@
 //! Tests the service under systemd: boots a fresh system in a container.
 
-use super::packages::{DebPackage, said};
+use super::packages::DebPackage;
 use super::socket_client::ask;
-use crate::shell::{Result, program, run, succeeds};
+use crate::shell::{Result, program, run, said, succeeds};
 use crate::systems::System;
 use crate::tools;
 use std::fs::{self, File};

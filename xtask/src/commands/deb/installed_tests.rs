@@ -3,9 +3,10 @@
 use super::boot;
 use super::installable::RELEASE;
 use super::machine::DebArchitecture;
-use super::packages::{DebPackage, NAMES, VERSION, said};
-use crate::shell::{self, Result, output, program, run};
+use super::packages::{DebPackage, NAMES, VERSION};
+use crate::shell::{self, Result, output, program, run, said};
 use crate::systems::System;
+use crate::systems::emulator::EMULATOR;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +55,7 @@ pub(super) fn check(machine: &DebArchitecture, folder: &Path, made: &[DebPackage
     let expected = output(program(&reference, &[]).args(with(SPOKEN, &model.to_string_lossy())))?;
     same("chat.c", found.trim_end(), expected.trim_end())?;
     if machine.name == "arm64" && !machine.is_own() {
-        boards(machine, &root)?;
+        boards(&root)?;
     }
     run(root.program(&["apt-get", "purge", "-q", "-y"]).args(NAMES))?;
     let left: Vec<String> = root.files()?.into_iter().filter(|file| !before.contains(file)).collect();
@@ -102,9 +103,9 @@ fn logits(root: &System, models: &Path, reference: &Path) -> Result {
 }
 
 /// Checks that the kernels selected for boards give the bits of the reference.
-fn boards(machine: &DebArchitecture, root: &System) -> Result {
+fn boards(root: &System) -> Result {
     for (processor, pages, features) in BOARDS {
-        let mut doctor = program(machine.emulator, &["-cpu", processor, "-p", pages, "-L"]);
+        let mut doctor = program(EMULATOR, &["-cpu", processor, "-p", pages, "-L"]);
         doctor.arg(root.folder()).arg(root.folder().join("usr/bin/siskin")).args(["doctor", "--quiet"]);
         let said = output(doctor.arg(root.folder().join("tmp/chat.siskin")))?;
         let says = |name: &str, value: &str| {

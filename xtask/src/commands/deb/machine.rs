@@ -1,6 +1,7 @@
 //! The architectures that packages are built for, and their builds.
 
 use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
+use crate::systems::emulator::EMULATOR;
 use crate::{cross_compile, library};
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,8 +14,6 @@ pub(super) struct DebArchitecture {
     triple: &'static str,
     /// The packages of its compiler and C library for cross-compilation.
     cross: [&'static str; 2],
-    /// The emulator that runs its programs on other machines.
-    pub(super) emulator: &'static str,
 }
 
 pub(super) const MACHINES: [DebArchitecture; 2] = [
@@ -23,14 +22,12 @@ pub(super) const MACHINES: [DebArchitecture; 2] = [
         multiarch: "x86_64-linux-gnu",
         triple: "x86_64-unknown-linux-gnu",
         cross: ["gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"],
-        emulator: "/usr/bin/qemu-x86_64-static",
     },
     DebArchitecture {
         name: "arm64",
         multiarch: "aarch64-linux-gnu",
         triple: "aarch64-unknown-linux-gnu",
         cross: ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
-        emulator: "/usr/bin/qemu-aarch64-static",
     },
 ];
 
@@ -62,6 +59,9 @@ impl DebArchitecture {
         let mut needs = cross_compile::needs();
         needs.push((format!("/usr/bin/{}-gcc", self.multiarch), self.cross[0]));
         needs.push((format!("/usr/{}/include/stdio.h", self.multiarch), self.cross[1]));
+        if self.name == "arm64" {
+            needs.push((EMULATOR.to_owned(), "qemu-user-static"));
+        }
         Ok(needs)
     }
 

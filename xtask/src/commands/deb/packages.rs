@@ -1,7 +1,7 @@
 //! Builds reproducible Debian packages.
 
 use super::machine::DebArchitecture;
-use crate::shell::{self, Result, output, program, run};
+use crate::shell::{self, Result, output, program, run, said};
 use crate::tools;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,11 +86,6 @@ pub(super) fn tree(folder: &Path, machine: &DebArchitecture) -> PathBuf {
 pub(super) fn library(folder: &Path, machine: &DebArchitecture) -> PathBuf {
     let place = tree(folder, machine).join("libsiskin0/usr/lib").join(machine.multiarch);
     place.join(format!("libsiskin.so.{VERSION}"))
-}
-
-/// Returns a function that adds the path to an I/O error.
-pub(super) fn said(path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("{}: {error}", path.display())
 }
 
 /// Stages packages.

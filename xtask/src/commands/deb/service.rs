@@ -1,9 +1,9 @@
 //! Tests the service units: systemd's analysis of them, and an answer over a socket.
 
 use super::machine::DebArchitecture;
-use super::packages::{install, said, tree};
+use super::packages::{install, tree};
 use super::socket_client::ask;
-use crate::shell::{Result, output, program, run};
+use crate::shell::{Result, output, program, run, said};
 use crate::tools;
 use std::fs;
 use std::path::{Path, PathBuf};

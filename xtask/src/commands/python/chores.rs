@@ -4,7 +4,6 @@ use crate::commands::bench_peers::peers;
 use crate::shell::{self, Result, program, root, run};
 use crate::tools;
 use std::path::Path;
-use std::process::Command;
 
 /// A run in an environment of its own.
 pub(super) struct Chore {
@@ -63,14 +62,11 @@ impl Chore {
         peers::need(&python, self.modules, self.packages)?;
         for arguments in (self.programs)()? {
             let mut command = program(&python, &[]);
-            run(prepared(&mut command, package).args(arguments))?;
+            command.env("PYTHONPATH", package).env("RAY_USAGE_STATS_ENABLED", "0");
+            run(command.args(arguments))?;
         }
         Ok(())
     }
-}
-
-fn prepared<'a>(command: &'a mut Command, package: &Path) -> &'a mut Command {
-    command.env("PYTHONPATH", package).env("RAY_USAGE_STATS_ENABLED", "0")
 }
 
 fn compare() -> Result<Vec<Vec<String>>> {

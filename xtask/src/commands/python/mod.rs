@@ -88,8 +88,7 @@ pub(super) fn check_wheel(file: &Path, platform: &wheel::Platform, is_release: b
 /// Runs the tests with the Python of a newer Debian.
 fn newer(pip: &Path, wheel: &Path) -> Result {
     let packages = built("python-newer/packages");
-    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    let system = System::debian(architecture, NEWER, &["python3-venv"], built("python-newer/system"))?;
+    let system = System::debian(systems::OWN, NEWER, &["python3-venv"], built("python-newer/system"))?;
     // Downloaded by this machine's pip, which knows where its packages come from.
     let version = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"];
     let version = output(system.program(&["python3"]).args(version))?;

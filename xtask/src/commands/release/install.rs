@@ -1,9 +1,9 @@
 //! The installer, tested in fresh systems with a server on this machine.
 
+use super::VERSION;
 use super::listing::Signing;
-use super::{VERSION, targets};
 use crate::shell::{self, Result, output, program, run};
-use crate::systems::{self, System};
+use crate::systems::{self, OWN, System};
 use crate::tools;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ const SCRIPT: &str = "linux/install.sh";
 const DEBIAN: &str = "bookworm";
 const BUSYBOX: &str = "/bin/busybox";
 /// Serves the working directory at a free port, which it prints.
-const SERVER: &str = "import functools, http.server, sys\n\
+const SERVER: &str = "import http.server\n\
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)\n\
     print(server.server_port, flush=True)\n\
     server.serve_forever()";
@@ -38,18 +38,16 @@ pub(super) fn write(to: &Path, signing: &Signing) -> Result {
 
 /// Installs from a server on the loopback interface, in a fresh Debian and in a system that has only BusyBox.
 pub(super) fn check(files: &Path) -> Result {
-    let own = targets::own()?.name;
     let folder = shell::built("install");
     let packages = ["ca-certificates", "curl"];
-    let debian = System::debian(own, DEBIAN, &packages, folder.join("debian"))?;
+    let debian = System::debian(OWN, DEBIAN, &packages, folder.join("debian"))?;
     installs(&debian, files)?;
     println!("install.sh: installs in a fresh Debian");
-    let busybox = System::empty(own, folder.join("busybox"))?;
+    let busybox = System::empty(OWN, folder.join("busybox"))?;
     let bin = busybox.folder().join("bin");
     fs::create_dir_all(&bin).map_err(|error| format!("{}: {error}", bin.display()))?;
     fs::copy(BUSYBOX, bin.join("busybox")).map_err(|error| format!("{BUSYBOX}: {error}"))?;
-    let links = busybox.program(&["/bin/busybox", "--install", "-s", "/bin"]).status();
-    links.map_err(|error| format!("busybox: {error}"))?;
+    run(&mut busybox.program(&["/bin/busybox", "--install", "-s", "/bin"]))?;
     let devices = "mkdir -p dev && mknod -m 666 dev/null c 1 3";
     run(program("sh", &["-c", devices]).current_dir(busybox.folder()))?;
     installs(&busybox, files)?;

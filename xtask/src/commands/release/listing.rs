@@ -1,7 +1,7 @@
 //! The list of a release's files with their hashes, and its signature.
 
 use super::{VERSION, files};
-use crate::shell::{Result, output, program, run};
+use crate::shell::{Result, name, output, program, run};
 use crate::tools;
 use std::fmt::Write as _;
 use std::fs;
@@ -101,8 +101,4 @@ fn hash(file: &Path) -> Result<String> {
     let line = output(program("sha256sum", &["--"]).arg(file))?;
     let hash = line.split_whitespace().next().ok_or("sha256sum printed nothing")?;
     Ok(hash.to_owned())
-}
-
-fn name(file: &Path) -> String {
-    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

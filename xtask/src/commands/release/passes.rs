@@ -130,7 +130,8 @@ fn link(_: &Path, to: &Path) -> Result {
 }
 
 fn compare(first: &Path, second: &Path) -> Result {
-    let names = |folder| files(folder).map(|files| files.iter().map(|file| name(file)).collect::<Vec<_>>());
+    let names =
+        |folder| files(folder).map(|files| files.iter().map(|file| shell::name(file)).collect::<Vec<_>>());
     let (names, others) = (names(first)?, names(second)?);
     if names != others {
         return Err(format!("one build has the files {names:?}, the other {others:?}"));
@@ -146,10 +147,6 @@ fn compare(first: &Path, second: &Path) -> Result {
         }
     }
     if different.is_empty() { Ok(()) } else { Err(format!("files differ when built again: {different:?}")) }
-}
-
-fn name(file: &Path) -> String {
-    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
