@@ -56,7 +56,9 @@ pub(super) fn check_all(folder: &Path) -> Result {
             made.push(DebPackage::read(name, machine, folder)?);
         }
     }
-    test_installed(&MACHINES.iter().collect::<Vec<_>>(), &shell::built("deb"), &made, true)
+    let place = shell::built("deb");
+    installed_tests::models(&place)?;
+    test_installed(&MACHINES.iter().collect::<Vec<_>>(), &place, &made, true)
 }
 
 fn need_tools(machines: &[&DebArchitecture]) -> Result {
@@ -88,6 +90,8 @@ fn check(machines: &[&DebArchitecture]) -> Result {
 
 /// Builds and inspects packages.
 fn build(machines: &[&DebArchitecture], folder: &Path) -> Result<Vec<DebPackage>> {
+    // The checks of services use them, too.
+    installed_tests::models(folder)?;
     let mut made = Vec::new();
     for machine in machines {
         let built = machine.build()?;
@@ -107,7 +111,6 @@ fn test_installed(
     made: &[DebPackage],
     is_release: bool,
 ) -> Result {
-    installed_tests::models(folder)?;
     for machine in machines {
         let begun = Instant::now();
         match installable::check(machine, folder, made) {
